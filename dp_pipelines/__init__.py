@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from dp_pipelines.planning.plan import Plan as Plan
     from dp_pipelines.query.best import Best as Best
     from dp_pipelines.query.compare import Compare as Compare
+    from dp_pipelines.query.evaluation_groups import EvaluationGroups as EvaluationGroups
     from dp_pipelines.query.expectation import Expectation as Expectation
     from dp_pipelines.query.kept import Kept as Kept
     from dp_pipelines.query.query import ContributionBounds as ContributionBounds
@@ -95,6 +96,7 @@ _ROOMS = {
     "BinaryLabel": "query.train_model",
     "Category": "query.train_model",
     "ClassLabel": "query.train_model",
+    "EvaluationGroups": "query.evaluation_groups",
     "FitCandidate": "query.train_model",
     "JaxModel": "query.train_model",
     "LinearModel": "query.train_model",

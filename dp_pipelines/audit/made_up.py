@@ -96,6 +96,8 @@ def _columns(task: TrainModel) -> dict[str, Number | Category | Label]:
     columns: dict[str, Number | Category | Label] = {task.label.column: task.label}
     for feature in task.features.values():
         columns.setdefault(feature.column, feature)
+    if (by := task.evaluation_by) is not None:
+        columns.setdefault(by.column, Category(column=by.column, categories=by.groups))
     return columns
 
 

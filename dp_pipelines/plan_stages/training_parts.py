@@ -225,9 +225,14 @@ def cell_count(task: TrainModel) -> int:
     return classes**2 if 2 < classes**2 <= most else most
 
 
+def counted_cells(task: TrainModel) -> int:
+    """How many counts are released: those of each group of examples one after the other."""
+    return task.evaluated_groups * cell_count(task)
+
+
 def evaluation_query(task: TrainModel) -> Query:
-    """The counts of held-out examples by cell."""
-    edges = [float(cell) for cell in range(cell_count(task) + 1)]
+    """The counts of held-out examples by group and cell: an example is in one of them, however many there are."""
+    edges = [float(cell) for cell in range(counted_cells(task) + 1)]
     counts: dict[str, Metric] = {"cells": Histogram(CELL, edges=edges)}
     return _over_all(task, counts, task.counted_examples, HELD_OUT)
 

@@ -117,8 +117,9 @@ def task_to_json(task: TrainModel) -> dict[str, Any]:
         del fields["steps"]["candidates"]
     else:
         fields["steps"]["candidates"] = [_typed(candidate.given) for candidate in task.steps.candidates]
-    if task.weighting is None:  # plans without it keep their digests
-        del fields["weighting"]
+    for name in ("weighting", "evaluation_by"):  # plans without them keep their digests
+        if getattr(task, name) is None:
+            del fields[name]
     for name in ("l2", "class_weights"):  # as above
         if getattr(task.steps, name) is None:
             del fields["steps"][name]

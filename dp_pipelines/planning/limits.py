@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dp_pipelines.auto_bounds import value_bounds
 from dp_pipelines.metrics.base import RAW, Metric
 from dp_pipelines.plan_stages.kept_counts import ends_of
+from dp_pipelines.query.evaluation_groups import OTHERS, EvaluationGroups
 from dp_pipelines.query.large_list import LargeList
 from dp_pipelines.query.query import PublicPartitions, Query
 from dp_pipelines.query.rollup import REST
@@ -42,6 +43,11 @@ def weighting(task: TrainModel) -> str:
     return (
         f"at most {_counted(task.counted_examples, 'example')} of each {unit} count: one with more of them counts more"
     )
+
+
+def groups(by: EvaluationGroups) -> str:
+    """By which groups a model is evaluated, in words."""
+    return f"{by.column}: {', '.join(str(value) for value in by.groups)}; {OTHERS}"
 
 
 def _of_classes(task: TrainModel) -> list[str]:

@@ -15,9 +15,10 @@ from typing import Any
 
 from dp_pipelines.metrics.base import ROWS
 from dp_pipelines.plan_stages import training_parts
+from dp_pipelines.planning import limits
 from dp_pipelines.planning.stage import StagePlan
 from dp_pipelines.query.expectation import Expectation
-from dp_pipelines.query.train_model import BinaryLabel, TrainModel
+from dp_pipelines.query.train_model import BinaryLabel, EvaluationGroups, TrainModel
 
 TYPICAL_AUC = 0.75
 """For which the bar is told: it is not much wider or narrower for others."""
@@ -35,9 +36,37 @@ def of_task(name: str, task: TrainModel, stages: Mapping[str, StagePlan], expect
         stages: all parts of the plan, calibrated.
         expect: a guess about the number of units.
     """
-    return {
+    counts = stages[training_parts.evaluation_of(name)]
+    told = {
         "cost_of_examples": cost_of_examples(stages[training_parts.users_of(name)], task),
-        "expected_auc": expected_auc(stages[training_parts.evaluation_of(name)], task, expect),
+        "expected_auc": expected_auc(counts, task, expect),
+    }
+    return (
+        told if task.evaluation_by is None else {**told, "evaluation_by": price_of_groups(counts, task.evaluation_by)}
+    )
+
+
+def price_of_groups(cells: StagePlan, by: EvaluationGroups) -> dict[str, Any]:
+    """What it costs the figures of a model that each group of examples is counted by itself.
+
+    Args:
+        cells: the stage that counts held-out examples.
+        by: the groups.
+    """
+    noise = cells.noises[0]
+    assert noise is not None
+    times = math.sqrt(by.count)
+    words = (
+        f"evaluated by {limits.groups(by)}: epsilon is the same, since an example is counted in one group; an overall count adds "
+        f"up {by.count} groups, so its noise has a standard deviation of {noise.stddev * times:,.3g} and not "
+        f"{noise.stddev:,.3g}: {times:.3g} times as much; that of a group has {noise.stddev:,.3g}, and fewer examples"
+    )
+    return {
+        "column": by.column,
+        "groups": by.count,
+        "stddev": noise.stddev,
+        "stddev_overall": noise.stddev * times,
+        "words": words,
     }
 
 
@@ -75,7 +104,8 @@ def expected_auc(cells: StagePlan, task: TrainModel, expect: Expectation | None)
     noise = cells.noises[0]
     assert noise is not None
     held_out = max(expect.units * task.held_out, 2.0)
-    of_noise = REACH * auc_noise(noise.stddev, task.evaluation_cells, held_out / 2, held_out / 2, TYPICAL_AUC)
+    stddev = noise.stddev * math.sqrt(task.evaluated_groups)
+    of_noise = REACH * auc_noise(stddev, task.evaluation_cells, held_out / 2, held_out / 2, TYPICAL_AUC)
     both = math.hypot(of_noise, REACH * auc_sampling(held_out / 2, held_out / 2, TYPICAL_AUC))
     words = (
         f"with {expect.units:,.0f} units, the error bar of an AUC of {TYPICAL_AUC:g} is about ± {of_noise:.2g} for noise, and "

@@ -16,6 +16,7 @@ from dp_pipelines.auto_bounds.value_bounds import COLUMN
 from dp_pipelines.errors import RequestError
 from dp_pipelines.frozen import FrozenMapping
 from dp_pipelines.query import fit_candidates
+from dp_pipelines.query.evaluation_groups import EvaluationGroups as EvaluationGroups
 from dp_pipelines.query.fit_candidates import FitCandidate as FitCandidate
 from dp_pipelines.query.labels import BinaryLabel as BinaryLabel
 from dp_pipelines.query.labels import ClassLabel as ClassLabel
@@ -37,6 +38,9 @@ BINS, MOST_BINS = 10, 100
 
 MOST_EXAMPLES = 2**16
 """Examples of one unit."""
+
+MOST_COUNTS = 4096
+"""Released counts of one evaluation: cells of all groups."""
 
 EVALUATED, HALF = 8, 0.5
 """Examples of a held-out unit that count by examples, and the part of steps that is averaged, of earlier versions."""
@@ -296,6 +300,8 @@ class TrainModel:
         weighting: what counts in the evaluation: `units`, each held-out unit once, with one of its examples, or `examples`, up to
             `evaluation_examples` of each, with as many times the noise. Left out: `units`, unless that number is given.
         evaluation_examples: examples of one held-out unit that are counted; left out: 1, and 8 by examples.
+        evaluation_by: groups of held-out examples for each of which the model is evaluated too, at the same epsilon; overall
+            figures get more noise, since they add up those of all groups.
 
     >>> task = TrainModel(privacy_unit="customer", label=BinaryLabel(column="returns"),
     ...                   features={"visits": Number(column="visits", min_value=0, max_value=60)})
@@ -314,6 +320,7 @@ class TrainModel:
     evaluation_cells: Annotated[int, checks.Whole(low=2, high=1024)] = 16
     weighting: Literal["units", "examples"] | None = None
     evaluation_examples: Annotated[int, checks.Whole(low=1, high=MOST_EXAMPLES)] | None = None
+    evaluation_by: EvaluationGroups | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "privacy_unit", checks.names(self.privacy_unit, "privacy_unit"))
@@ -355,6 +362,7 @@ class TrainModel:
         if self.weighting == "units" and self.evaluation_examples not in (1, None):
             message = "counts one example of each unit, so that evaluation_examples can only be 1"
             raise RequestError(field="weighting", message=message, hint="leave that out, or write weighting: examples")
+        self._refuse_unfit_groups()
         if self.width > MOST_WIDTH:
             message = f"take up {self.width} columns, more than the limit of {MOST_WIDTH}"
             raise RequestError(field="features", message=message, hint="use fewer features, or fewer bins")
@@ -373,10 +381,29 @@ class TrainModel:
             hint = "write false first, then true" if classes == 2 else ""
             raise RequestError(field="fit.class_weights", message=message, hint=hint)
 
+    def _refuse_unfit_groups(self) -> None:
+        by = self.evaluation_by
+        if by is None:
+            return
+        if not isinstance(by, EvaluationGroups):
+            raise RequestError(field="evaluation.by", message="must be EvaluationGroups")
+        if by.column in self.unit_columns:
+            message = "is part of the privacy unit: groups are of many units"
+            raise RequestError(field="evaluation.by.column", message=message, hint="name another column")
+        if by.count * 2 * self.evaluation_cells > MOST_COUNTS:
+            message = f"are too many for {by.count} groups: together they would be more than {MOST_COUNTS:,} counts"
+            hint = f"write cells: {MOST_COUNTS // (2 * by.count)} or fewer"
+            raise RequestError(field="evaluation.cells", message=message, hint=hint)
+
     @property
     def unit_columns(self) -> tuple[str, ...]:
         """The columns of the privacy unit."""
         return tuple(self.privacy_unit)
+
+    @property
+    def evaluated_groups(self) -> int:
+        """In how many groups held-out examples are counted: 1, where none are asked for."""
+        return 1 if self.evaluation_by is None else self.evaluation_by.count
 
     @property
     def counts_units(self) -> bool:
@@ -391,10 +418,10 @@ class TrainModel:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """All columns that examples have: the unit's, the label's, the features'."""
-        return tuple(
-            dict.fromkeys((*self.unit_columns, self.label.column, *(f.column for f in self.features.values())))
-        )
+        """All columns that examples have: the unit's, the label's, the features', that of the groups."""
+        by = () if self.evaluation_by is None else (self.evaluation_by.column,)
+        seen = (self.label.column, *(f.column for f in self.features.values()))
+        return tuple(dict.fromkeys((*self.unit_columns, *seen, *by)))
 
     @property
     def width(self) -> int:

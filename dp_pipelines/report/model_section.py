@@ -19,7 +19,7 @@ from dp_pipelines.report import model_charts
 from dp_pipelines.report.charts import bar_chart
 from dp_pipelines.report.figures import LARGEST, Floats
 from dp_pipelines.report.key_text import label, visible
-from dp_pipelines.report.models import feature_curves, weights_file
+from dp_pipelines.report.models import feature_curves, group_table, weights_file
 from dp_pipelines.report.numbers import ERROR_BAR, cost_number, error_bar_parts, public_number, with_error_bar
 from dp_pipelines.report.pages import amount, mapping, mappings, sequence, text
 
@@ -122,6 +122,7 @@ def model_section(name: str, folder: pathlib.Path, unit: str, rule: str = "") ->
             "chosen": _chosen(mapping(evaluation.get("chosen"))),
             "curves": _curves(evaluation),
             "confusion": _confusion(evaluation),
+            "groups": group_table.group_table(evaluation, MEASURES),
             "learning": _learning(content),
             "weights": _weights(folder / "weights.csv"),
             "features": feature_curves.curves(content, weights_file.read(folder / "weights.csv")),

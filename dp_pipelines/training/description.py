@@ -14,7 +14,8 @@ from dp_pipelines.accounting.shown_costs import spent_number
 from dp_pipelines.errors import RequestError
 from dp_pipelines.frozen import FrozenMapping
 from dp_pipelines.kernels.columns.csv_format import CsvFormat
-from dp_pipelines.query.train_model import MLP, JaxModel, LinearModel, Model, Steps, TrainModel
+from dp_pipelines.query.train_model import MLP, EvaluationGroups, JaxModel, LinearModel, Model, Steps, TrainModel
+from dp_pipelines.training.features import category_values
 from dp_pipelines.training.features.encoder import Encoder
 
 NOT_COVERED = (
@@ -187,6 +188,7 @@ def task_to_json(task: TrainModel) -> dict[str, Any]:
         "steps": {name: held for name, held in _plain(task.steps).items() if name not in _LATER or held is not None},
         **{name: getattr(task, name) for name in _PLAIN},
         **({} if task.weighting is None else {"weighting": task.weighting}),
+        **({} if task.evaluation_by is None else {"evaluation_by": _groups_to_json(task.evaluation_by)}),
     }
 
 
@@ -213,11 +215,22 @@ def task_from_json(content: Any, encoder: Encoder) -> TrainModel:
             steps=Steps(**content["steps"]),
             **{name: content[name] for name in _PLAIN},
             weighting=content.get("weighting"),
+            evaluation_by=_groups_from_json(content.get("evaluation_by")),
         )
     except RequestError:
         raise
     except (KeyError, TypeError, ValueError, AttributeError):
         raise RequestError(field="task", message="is none that this version knows") from None
+
+
+def _groups_to_json(by: EvaluationGroups) -> dict[str, Any]:
+    return {"column": by.column, "groups": category_values.to_json(by.groups)}
+
+
+def _groups_from_json(content: Any) -> EvaluationGroups | None:
+    if content is None:
+        return None
+    return EvaluationGroups(column=content["column"], groups=category_values.from_json(content["groups"]))
 
 
 def preparation_from_json(content: Any) -> Preparation:

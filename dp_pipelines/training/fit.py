@@ -26,13 +26,12 @@ from dp_pipelines.planning.noise_levels import training_noise
 from dp_pipelines.planning.payment import pay
 from dp_pipelines.planning.plan import Plan
 from dp_pipelines.planning.stage import StagePlan
-from dp_pipelines.query.train_model import JaxModel, TrainModel
+from dp_pipelines.query.train_model import TrainModel
 from dp_pipelines.release import manifest, staging
 from dp_pipelines.training import (
     candidate_choice,
     counted_examples,
     evaluation,
-    scoring,
     single_features,
     stage_on_disk,
     step_defaults,
@@ -45,7 +44,7 @@ from dp_pipelines.training.description import Preparation, Statement
 from dp_pipelines.training.drawing import Drawing
 from dp_pipelines.training.examples.groups import AllUnits, HeldOutUnits, Tables, TrainingExamples, TrainingUnits
 from dp_pipelines.training.examples.split import refuse_foreign
-from dp_pipelines.training.features import moments, seen_columns
+from dp_pipelines.training.features import input_types, moments, seen_columns
 from dp_pipelines.training.features.encoder import Encoder
 from dp_pipelines.training.kept_draws import Draws, InMemory
 from dp_pipelines.training.kernels.of_task import kernel_of
@@ -139,6 +138,8 @@ class Fit:
             empty = table.schema.empty_table()
             skeleton.encode(empty)
             skeleton.labels(empty)
+            if (wrong := input_types.of_groups(table.schema, self.task)) is not None:
+                raise wrong
 
     def run(self, statement: Statement, preparation: Preparation | None = None) -> Fitted:
         """Release everything, in order.
@@ -367,21 +368,11 @@ class Fit:
     def _evaluation(self, artefact: Artefact, held_out: HeldOutUnits) -> evaluation.Evaluation:
         stage = self.stages[training_parts.evaluation_of(self.name)]
         unit, most = self.task.unit_columns, self.task.counted_examples
-        celled = (self._celled(artefact, table) for table in held_out.rows_for(stage))
+        celled = (evaluation.celled(artefact, table) for table in held_out.rows_for(stage))
         counted = (counted_examples.counted(table, unit, most, self.salt) for table in celled)
         released = stage_on_disk.release(stage, counted, self.salt, self.drawing.table)
         counts, stddevs = (released.column(name)[0].as_py() for name in ("cells", "cells_stddev"))
         return evaluation.summary(self.task, counts, stddevs[0])
-
-    def _celled(self, artefact: Artefact, table: pa.Table) -> pa.Table:
-        """Held-out examples, each with the cell in which it would count."""
-        labels = artefact.encoder.labels(table)
-        model = self.task.model
-        named = scoring.own_code(self.task, model.name, "model") if isinstance(model, JaxModel) else None
-        cells = evaluation.cells(self.task, artefact.scores(table, jax_model=named, alone=True), labels)
-        columns = {name: table.column(name) for name in self.task.unit_columns}
-        columns[training_parts.CELL] = pa.array(cells)
-        return pa.table(columns)
 
 
 def train(

@@ -23,7 +23,7 @@ from dp_pipelines.jobs.spec.validation_errors import JobErrors, nearest, raise_a
 from dp_pipelines.kernels import keys
 from dp_pipelines.query.train_model import TrainModel
 from dp_pipelines.training import libraries
-from dp_pipelines.training.features import encoder
+from dp_pipelines.training.features import encoder, input_types
 
 if TYPE_CHECKING:
     from dp_pipelines.jobs.sql.windows import unit_columns
@@ -173,6 +173,8 @@ def _wrong_columns(
     for name, feature in model.features.items():
         own = stage.features[name].column is not None
         named.append(((*place, "features", name, *(("column",) if own else ())), feature.column))
+    if (by := model.evaluation_by) is not None:
+        named.append(((*place, "evaluation", "by", "column"), by.column))
     for path, column in named:
         if schema.names.count(column) != 1:
             hint = nearest(column, schema.names, "columns")
@@ -185,6 +187,9 @@ def _wrong_columns(
         problems.append(
             file.error(path, RequestError(field="", message=f"{error.field} {error.message}", hint=error.hint))
         )
+    if (unfit := input_types.of_groups(schema, model)) is not None:
+        wrong = RequestError(field="", message=f"{unfit.field} {unfit.message}", hint=unfit.hint)
+        problems.append(file.error((*place, "evaluation", "by"), wrong))
     return problems or _not_encoded(file, place, model, schema)
 
 

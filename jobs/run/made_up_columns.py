@@ -88,6 +88,8 @@ def _hints(request: Request) -> Iterator[tuple[str, Any]]:
                 if hint is not None:
                     yield name, hint
     for task in request.tasks.values():
+        if (by := task.model.evaluation_by) is not None:
+            yield by.column, list(by.groups)
         for named in (*task.model.features.values(), task.model.label):
             listed = getattr(named, "categories", None) or getattr(named, "classes", None)
             if listed is None and isinstance(named, BinaryLabel):

@@ -164,6 +164,7 @@ class Production:
 
             content["models"] = {
                 name: {"label": task.label.rule, "weighting": limits.weighting(task)}
+                | ({"evaluated_by": limits.groups(by)} if (by := task.evaluation_by) is not None else {})
                 | model_training.chosen_of(task, folder / name)
                 for name, task in self.plan.trained.items()
             }

@@ -312,7 +312,10 @@ PARTS: dict[str, tuple[str, ...]] = {
         "{candidates: [{learning_rate: 1}, {learning_rate: 4, steps: 20}, {learning_rate: 4, steps: 40}]}",
     ),
     "CandidateModel": ("{steps: 20, clip_norm: 1.5, learning_rate: 4, momentum: 0.9, average: 0.25}",),
-    "EvaluationModel": ("{cells: 32, weighting: examples, max_examples_per_unit: 4}",),
+    "GroupsModel": ("{column: region, groups: [north, south]}",),
+    "EvaluationModel": (
+        "{cells: 32, weighting: examples, max_examples_per_unit: 4, by: {column: region, groups: [north, south]}}",
+    ),
 }
 """By the name of a model, parts that it takes, in YAML."""
 

@@ -77,10 +77,15 @@ class FitModel(DeclaredModel[train_model.Steps]):
     """How the model is fitted; what is left out has a default that needs no look at data."""
 
 
+@made_of(train_model.EvaluationGroups)
+class GroupsModel(DeclaredModel[train_model.EvaluationGroups]):
+    """By which groups of held-out examples a model is evaluated too."""
+
+
 @made_of(
     TrainModel,
-    only=("evaluation_cells", "weighting", "evaluation_examples"),
-    keys={"cells": "evaluation_cells", "max_examples_per_unit": "evaluation_examples"},
+    only=("evaluation_cells", "weighting", "evaluation_examples", "evaluation_by"),
+    keys={"cells": "evaluation_cells", "max_examples_per_unit": "evaluation_examples", "by": "evaluation_by"},
 )
 class EvaluationModel(DeclaredFields):
     """How held-out units are counted."""
@@ -88,7 +93,7 @@ class EvaluationModel(DeclaredFields):
 
 @made_of(
     TrainModel,
-    leave_out=("privacy_unit", "evaluation_cells", "weighting", "evaluation_examples"),
+    leave_out=("privacy_unit", "evaluation_cells", "weighting", "evaluation_examples", "evaluation_by"),
     keys={"fit": "steps"},
 )
 class TrainStage(OverUnits, DeclaredFields):

@@ -98,7 +98,7 @@ def print_plan(plan: Mapping[str, Any], stream: TextIO) -> None:
             out.print(f"  label {escape(shown(stage['label']))}")
         if stage.get("weighting"):
             out.print(f"  evaluation: {escape(shown(stage['weighting']))}")
-        for told in ("cost_of_examples", "expected_auc"):
+        for told in ("evaluation_by", "cost_of_examples", "expected_auc"):
             if stage.get(told):
                 out.print(f"  {escape(shown(stage[told]['words']))}")
         if stage.get("partition_candidates"):
@@ -337,7 +337,20 @@ MEASURES = {"auc": "AUC", "accuracy": "accuracy", "balanced_accuracy": "balanced
 def _print_model(path: pathlib.Path, out: Console) -> None:
     """Prints the measures of a model on its held-out units, with joint error bars for noise, sampling and what bins hide."""
     evaluation = json.loads(path.read_text(encoding="utf-8"))
-    measures, chosen = evaluation["measures"], evaluation.get("chosen")
+    chosen, by = evaluation.get("chosen"), evaluation.get("by")
+    out.print(
+        f"[bold]{escape(path.parent.name)}[/bold] · model; on held-out units: {_listed_measures(evaluation['measures'])}"
+        + (f"; {escape(shown(chosen['words']))}" if chosen else "")
+    )
+    if by:
+        for of in by["groups"]:
+            group = by["others"] if of["group"] is None else str(of["group"])
+            out.print(f"  {escape(shown(by['column']))} {escape(shown(group))}: {_listed_measures(of['measures'])}")
+        out.print(f"  {escape(shown(by['words']))}")
+    out.print()
+
+
+def _listed_measures(measures: Mapping[str, Any]) -> str:
     listed = []
     for name, words in MEASURES.items():
         estimate = measures.get(name) or {}
@@ -345,11 +358,7 @@ def _print_model(path: pathlib.Path, out: Console) -> None:
             bars = math.hypot(*(estimate.get(f"{kind}_stddev") or 0.0 for kind in ("noise", "sampling")))
             bars += (estimate.get("hidden_by_bins") or 0.0) / ERROR_BAR
             listed.append(f"{words} {with_error_bar(estimate['value'], bars)}")
-    out.print(
-        f"[bold]{escape(path.parent.name)}[/bold] · model; on held-out units: {', '.join(listed) or 'too few to tell'}"
-        + (f"; {escape(shown(chosen['words']))}" if chosen else "")
-    )
-    out.print()
+    return ", ".join(listed) or "too few to tell"
 
 
 def as_json(value: Any) -> str:

@@ -20,6 +20,7 @@ from dp_pipelines.query.train_model import (
     BinaryLabel,
     Category,
     ClassLabel,
+    EvaluationGroups,
     FitCandidate,
     JaxModel,
     Number,
@@ -79,6 +80,7 @@ def wrong(plan: Plan) -> dict[str, str]:
                 "one": Category(column="one", categories=[3, 4]),
             }
         },
+        {"evaluation_by": EvaluationGroups(column="area", groups=["north", "south"]), "max_examples_per_unit": 2},
         {"model": MLP(hidden=(4,))},
         {"steps": Steps(steps=4, candidates=[FitCandidate(), FitCandidate(learning_rate=0.5), FitCandidate(steps=2)])},
         {
@@ -197,7 +199,10 @@ FAULTS = {
         "follows from what was drawn",
     ),
     "scores that depend on other rows": Fault(
-        f"{FIT}_celled", "alone=True)", "alone=True) * (1 - 2 * (len(table) % 2))", f"{OF_MODEL}.evaluation"
+        "dp_pipelines.training.evaluation:celled",
+        "alone=True)",
+        "alone=True) * (1 - 2 * (len(table) % 2))",
+        f"{OF_MODEL}.evaluation",
     ),
     "a split by row instead of by unit": Fault(
         "dp_pipelines.training.examples.split:split",

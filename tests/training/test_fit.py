@@ -23,7 +23,7 @@ from dp_pipelines.planning.noise_levels import training_noise
 from dp_pipelines.planning.payment import refuse_paid
 from dp_pipelines.planning.stage import StagePlan
 from dp_pipelines.query.train_model import FitCandidate, JaxModel
-from dp_pipelines.training import artefact, fit
+from dp_pipelines.training import artefact, evaluation, fit
 from dp_pipelines.training.description import Statement
 from dp_pipelines.training.drawing import Drawing
 from dp_pipelines.training.examples.split import COLUMN, split
@@ -122,22 +122,18 @@ def test_the_units_of_a_group_reach_the_releases_of_that_group_alone(held_out: b
     assert differ == {name for name in plan.stages if name.endswith(".evaluation") == held_out}
 
 
-def test_each_held_out_example_is_scored_alone(tmp_path: pathlib.Path) -> None:
+def test_each_held_out_example_is_scored_alone() -> None:
     """A model that counts the rows that it is asked about: alone they all get one score, whoever else is there."""
     asked = task(model=JaxModel(name="tests.training.jax_models:counting", parameters=3))
-    plan = Plan(epsilon=8, delta=1e-5, stages={"model": asked})
-    one = fit_of(examples(), tmp_path / "a", InMemory(), plan)
     encoder = Encoder.of(asked, edges={"x": (0.2, 0.5, 0.8)}, vocabulary={"kind": ("a", "b")})
     made = artefact.Artefact(
         task=asked, encoder=encoder, parameters=np.zeros(3), whitening=np.eye(encoder.width), privacy=STATEMENT, path={}
     )
-    counted = one._celled(made, examples(20))
+    counted = evaluation.celled(made, examples(20))
     assert set(counted.column("cell").to_pylist()) == set(counted.slice(0, 7).column("cell").to_pylist())
     assert len(set(counted.column("cell").to_pylist())) == 2  # one for each label
-    assert (
-        one._celled(made, examples(20).slice(3, 1)).column("cell").to_pylist()
-        == counted.column("cell")[3:4].to_pylist()
-    )
+    alone = evaluation.celled(made, examples(20).slice(3, 1))
+    assert alone.column("cell").to_pylist() == counted.column("cell")[3:4].to_pylist()
 
 
 def test_everything_that_later_steps_read_is_kept_before_they_begin(tmp_path: pathlib.Path) -> None:

@@ -61,6 +61,12 @@ def of_label(schema: pa.Schema, label: Label) -> dict[str, RequestError]:
     return {"label": error}
 
 
+def of_groups(schema: pa.Schema, task: TrainModel) -> RequestError | None:
+    """What is wrong with the column of the groups by which a model is evaluated; None if nothing is."""
+    by = task.evaluation_by
+    return None if by is None else _of_column(schema, by.column, by.groups)
+
+
 def whole_columns(schema: pa.Schema) -> frozenset[str]:
     """The columns whose type holds whole numbers or truths alone.
 

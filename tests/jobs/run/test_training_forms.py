@@ -89,6 +89,7 @@ CASES: dict[str, dict[str, Any]] = {
     ),
     "candidates": model(fit={"steps": 2, "candidates": [{"learning_rate": 1}, {"learning_rate": 4}]}),
     "no momentum and no average": model(fit={"steps": 2, "momentum": 0, "average": 0}),
+    "groups": model(evaluation={"by": {"column": "product", "groups": ["p0", "p1"]}}),
     "each unit counts once": model(evaluation={"weighting": "units"}),
     "examples count": model(evaluation={"weighting": "examples"}),
     "every other key": model(
