@@ -1,5 +1,6 @@
 """The benchmark of default settings, on made-up results and rows: its goals can fail, and its baseline has our encoding."""
 
+import pathlib
 from collections.abc import Callable
 from types import ModuleType
 
@@ -8,8 +9,7 @@ import pyarrow as pa
 import pytest
 
 from dp_pipelines.jobs.request.request import check
-from dp_pipelines.jobs.spec import job_file
-from tests.examples.test_tax_units import tax_units
+from tests.examples.test_tax_units import job_of_made_up_rows, tax_units
 
 
 @pytest.fixture
@@ -46,16 +46,18 @@ def test_each_goal_can_fail(defaults: ModuleType, aucs: dict[float, float]) -> N
     assert [gate.holds for gate in defaults.judge(measured(defaults, aucs))].count(False) == 1
 
 
-def test_the_page_shows_every_epsilon_and_what_was_missed(defaults: ModuleType) -> None:
-    request = check(job_file.load(str(defaults.JOB)), [])
+def test_the_page_shows_every_epsilon_and_what_was_missed(defaults: ModuleType, tmp_path: pathlib.Path) -> None:
+    request = check(job_of_made_up_rows(tmp_path), [])
     page = defaults.page(measured(defaults, {0.1: 0.88, 1.0: 0.9}), request, 1, 2)
     assert "| AUC lost at epsilon 0.1 | 0.0200 | ≤ 0.01 | **FAIL** |" in page
     assert "| epsilon 1 over everything | 0.9000 |" in page
     assert "| 0.1 | 7.5 | 4 | 20 | 50 | 0.8950 |" in page
 
 
-def test_the_baseline_cuts_bins_where_a_release_without_noise_would(defaults: ModuleType) -> None:
-    request = check(job_file.load(str(defaults.JOB)), [])
+def test_the_baseline_cuts_bins_where_a_release_without_noise_would(
+    defaults: ModuleType, tmp_path: pathlib.Path
+) -> None:
+    request = check(job_of_made_up_rows(tmp_path), [])
     plan, task = defaults.planned(request, 1.0, defaults.STAGE)
     rows = tax_units(4000)
     # Nine in ten have no interest: a bin of its own, and nine for the rest.

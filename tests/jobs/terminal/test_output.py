@@ -47,6 +47,7 @@ LASTING = {
     ),
     "init": ("init data --unit customer --output new.yaml", "new.yaml"),
     "predict": ("predict model data/part-0.parquet --output scores.parquet", "scores.parquet"),
+    "export": ("export model --format sql --output model.sql", "model.sql"),
     "report": (f"report {RELEASE} --output page.html", "page.html"),
     "tune": ("tune job.yaml --output tuning --grid bounds.max_partitions_contributed=1,2", "tuning"),
     "check": ("check job.yaml --output checked", "checked"),
