@@ -34,12 +34,12 @@ stages:
     metrics: {orders: {kind: count}}
 """
 
-CALL = "import sys\nfrom dp_pipelines.jobs.cli.main import main\nsys.exit(main(sys.argv[1:]))"
+CALL = "import sys\nfrom dp_pipelines.jobs.cli.main import main\nsys.exit(main())"
 
 COUNTED = """
 import sys
 from dp_pipelines.jobs.cli.main import main
-code = main(sys.argv[1:])
+code = main()
 ours = [name for name in sys.modules if name.split(".")[0] == "dp_pipelines"]
 print("modules", len(ours), len([name for name in ours if name.startswith("dp_pipelines.jobs")]))
 sys.exit(code)

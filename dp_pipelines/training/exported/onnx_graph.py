@@ -174,7 +174,7 @@ def _of_source(artefact: Artefact, column: str) -> ValueKind:
         kind = category_values.kind_of_type(pa.type_for_alias("" if made else preparation.source.get(column, "")))
     except ValueError:
         return category_values.TEXT
-    return kind if kind.listed and kind is not category_values.NULL else category_values.TEXT
+    return category_values.TEXT if kind.of_value is None else kind
 
 
 def _tensor(kind: ValueKind | None) -> type:
