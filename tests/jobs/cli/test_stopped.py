@@ -58,7 +58,8 @@ atexit.register(moment, "ending")
 
 def started(*arguments: str, cwd: pathlib.Path, start: str) -> subprocess.Popen[str]:
     """The command line in a process of its own."""
-    heard = "import signal\nsignal.signal(signal.SIGHUP, signal.SIG_DFL)"  # where nohup started the tests it would not be
+    # Where nohup has started the tests, a hang-up would not be heard.
+    heard = "import signal\nsignal.signal(signal.SIGHUP, signal.SIG_DFL)"
     code = f"{heard}\n{start}\nimport sys\nfrom dp_pipelines.jobs.cli.main import main\nsys.exit(main())"
     command = [sys.executable, "-c", code, *arguments]
     return subprocess.Popen(command, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
