@@ -7,11 +7,14 @@ is no option of Beam. Nothing slow is imported. Not covered: which commands ther
 import argparse
 import difflib
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
 from dp_pipelines.errors import nearest
 from dp_pipelines.jobs.terminal import output
+
+MakeParser = Callable[[str, str, str], argparse.ArgumentParser]
+"""Adds a command: name, help text, epilog."""
 
 NEAR = 0.85
 """How near an unknown option is to one of ours that was meant, from 0 to 1; no option of Beam is as near."""

@@ -3,10 +3,8 @@
 In: the top of the command line. Out: a parser below it. Holds: nothing slow is imported, since `--help` needs nothing.
 """
 
-import argparse
-from collections.abc import Callable
-
-MakeParser = Callable[[str, str, str], argparse.ArgumentParser]
+from dp_pipelines.jobs.cli.arguments import job_arguments
+from dp_pipelines.jobs.cli.command_parser import MakeParser
 
 EPILOG = """examples:
   dp-pipelines audit weekly.yaml                      seconds per stage, longer for many training steps
@@ -30,6 +28,4 @@ def add(make: MakeParser) -> None:
         "--replays", metavar="N", help="replays per stage (default: 200000, fewer if a replay takes many draws)"
     )
     parser.add_argument("--json", action="store_true", help="print every comparison as JSON")
-    parser.add_argument(
-        "--param", metavar="NAME=VALUE", action="append", default=[], help="a parameter of the job; may be repeated"
-    )
+    job_arguments.add_parameters(parser)

@@ -3,9 +3,8 @@
 In: the top of the command line. Out: a parser below it. Holds: nothing slow is imported, since `--help` needs nothing.
 """
 
-from dp_pipelines.jobs.cli.arguments import runner_arguments
-from dp_pipelines.jobs.cli.arguments.ledger_arguments import add_anchor
-from dp_pipelines.jobs.cli.arguments.tune_arguments import MakeParser
+from dp_pipelines.jobs.cli.arguments import job_arguments
+from dp_pipelines.jobs.cli.command_parser import MakeParser
 
 EPILOG = """examples:
   dp-pipelines check weekly.yaml --output checked
@@ -29,14 +28,4 @@ def add(make: MakeParser) -> None:
     parser = make("check", "look at the rows before the budget is touched; its output is PRIVATE", EPILOG)
     parser.add_argument("job", metavar="JOB", help="the job file, YAML or JSON")
     parser.add_argument("--output", metavar="DIR", required=True, help="the private folder; it must not exist")
-    parser.add_argument(
-        "--param", metavar="NAME=VALUE", action="append", default=[], help="a parameter of the job; may be repeated"
-    )
-    parser.add_argument(
-        "--ledger",
-        metavar="URL",
-        help="ledger that records the look (default: dp-ledger.sqlite beside JOB; none: nowhere)",
-    )
-    add_anchor(parser)
-    parser.add_argument("--json", action="store_true", help="print the location of the folder as JSON")
-    runner_arguments.add(parser, without=("dataflow",))
+    job_arguments.add_look(parser)

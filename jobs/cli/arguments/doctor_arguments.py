@@ -3,13 +3,9 @@
 In: the top of the command line. Out: a parser below it. Holds: nothing slow is imported, since `--help` needs nothing.
 """
 
-import argparse
-from collections.abc import Callable
-
 from dp_pipelines.jobs.cli.arguments import runner_arguments
 from dp_pipelines.jobs.cli.arguments.ledger_arguments import add_anchor
-
-MakeParser = Callable[[str, str, str], argparse.ArgumentParser]
+from dp_pipelines.jobs.cli.command_parser import MakeParser
 
 EPILOG = """examples:
   dp-pipelines doctor

@@ -3,12 +3,8 @@
 In: the top of the command line. Out: a parser below it. Holds: nothing slow is imported, since `--help` needs nothing.
 """
 
-import argparse
-from collections.abc import Callable
-
+from dp_pipelines.jobs.cli.command_parser import MakeParser
 from dp_pipelines.jobs.spec import csv_arguments
-
-MakeParser = Callable[[str, str, str], argparse.ArgumentParser]
 
 EPILOG = """examples:
   dp-pipelines init data/*.parquet --unit customer_id

@@ -4,14 +4,14 @@ In: the top of the command line. Out: parsers below it. Holds: nothing slow is i
 """
 
 import argparse
-from collections.abc import Callable
 from typing import Any
+
+from dp_pipelines.jobs.cli.command_parser import MakeParser
 
 DEFAULT_LEDGER = "dp-ledger.sqlite"
 RULES = ("reserved", "filter")
 ANSWERS_KINDS = ("local", "shuffled")
 
-MakeParser = Callable[[str, str, str], argparse.ArgumentParser]
 
 TOP_EPILOG = """examples:
   dp-pipelines ledger init weekly.yaml --epsilon 4 --delta 1e-5

@@ -3,10 +3,8 @@
 In: the top of the command line. Out: a parser below it. Holds: nothing slow is imported, since `--help` needs nothing.
 """
 
-import argparse
-from collections.abc import Callable
-
-MakeParser = Callable[[str, str, str], argparse.ArgumentParser]
+from dp_pipelines.jobs.cli.arguments import job_arguments
+from dp_pipelines.jobs.cli.command_parser import MakeParser
 
 EPILOG = """example:
   dp-pipelines plan weekly.yaml --json | jq '.stages[0].metrics'
@@ -32,6 +30,4 @@ def add(make: MakeParser) -> None:
         "--group", metavar="N", type=int, help="also print what N units together are guaranteed, e.g. a household of 4"
     )
     parser.add_argument("--json", action="store_true", help="print JSON, including every mechanism record")
-    parser.add_argument(
-        "--param", metavar="NAME=VALUE", action="append", default=[], help="a parameter of the job; may be repeated"
-    )
+    job_arguments.add_parameters(parser)

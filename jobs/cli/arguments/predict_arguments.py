@@ -3,10 +3,7 @@
 In: the top of the command line. Out: parsers below it. Holds: nothing slow is imported, since `--help` needs nothing.
 """
 
-import argparse
-from collections.abc import Callable
-
-MakeParser = Callable[[str, str, str], argparse.ArgumentParser]
+from dp_pipelines.jobs.cli.command_parser import MakeParser
 
 EPILOG = """examples:
   dp-pipelines predict out/2026-W01/returns 'data/*.parquet' --output scores.parquet

@@ -3,13 +3,9 @@
 In: the top of the command line. Out: a parser below it. Holds: nothing slow is imported, since `--help` needs nothing.
 """
 
-import argparse
-from collections.abc import Callable
-
-from dp_pipelines.jobs.cli.arguments import runner_arguments
+from dp_pipelines.jobs.cli.arguments import job_arguments, runner_arguments
 from dp_pipelines.jobs.cli.arguments.ledger_arguments import add_anchor
-
-MakeParser = Callable[[str, str, str], argparse.ArgumentParser]
+from dp_pipelines.jobs.cli.command_parser import MakeParser
 
 EPILOG = """examples:
   dp-pipelines run weekly.yaml --output out/2026-W01 --param week=2026-W01
@@ -42,9 +38,7 @@ def add(make: MakeParser) -> None:
     run = make("run", "run a job: read, release and publish", EPILOG)
     run.add_argument("job", metavar="JOB", help="the job file, YAML or JSON")
     run.add_argument("--output", metavar="DIR", required=True, help="the folder to publish; it must not exist")
-    run.add_argument(
-        "--param", metavar="NAME=VALUE", action="append", default=[], help="a parameter of the job; may be repeated"
-    )
+    job_arguments.add_parameters(run)
     run.add_argument("--run-id", metavar="ID", help="name of this run; required if the budget covers several runs")
     run.add_argument(
         "--ledger",

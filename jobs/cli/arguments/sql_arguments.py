@@ -3,13 +3,9 @@
 In: the top of the command line. Out: a parser below it. Holds: nothing slow is imported, since `--help` needs nothing.
 """
 
-import argparse
-from collections.abc import Callable
-
 from dp_pipelines.jobs.cli.arguments import ledger_arguments, runner_arguments
+from dp_pipelines.jobs.cli.command_parser import MakeParser
 from dp_pipelines.jobs.spec import csv_arguments
-
-MakeParser = Callable[[str, str, str], argparse.ArgumentParser]
 
 EPILOG = """examples:
   dp-pipelines sql "SELECT region, count(*) AS orders, avg(price) AS price FROM 'data/*.parquet' WHERE amount > 0

@@ -4,12 +4,9 @@ In: the top of the command line. Out: a parser below it. Holds: nothing slow is 
 """
 
 import argparse
-from collections.abc import Callable
 
-from dp_pipelines.jobs.cli.arguments import runner_arguments
-from dp_pipelines.jobs.cli.arguments.ledger_arguments import add_anchor
-
-MakeParser = Callable[[str, str, str], argparse.ArgumentParser]
+from dp_pipelines.jobs.cli.arguments import job_arguments
+from dp_pipelines.jobs.cli.command_parser import MakeParser
 
 EPILOG = """examples:
   dp-pipelines tune weekly.yaml --output tuning --grid "bounds.max_partitions_contributed=4,8,16,32" \\
@@ -56,17 +53,7 @@ def add(make: MakeParser) -> None:
         "several tables",
     )
     _add_synthetic(parser)
-    parser.add_argument(
-        "--param", metavar="NAME=VALUE", action="append", default=[], help="a parameter of the job; may be repeated"
-    )
-    parser.add_argument(
-        "--ledger",
-        metavar="URL",
-        help="ledger that records the look (default: dp-ledger.sqlite beside JOB; none: nowhere)",
-    )
-    add_anchor(parser)
-    parser.add_argument("--json", action="store_true", help="print the location of the folder as JSON")
-    runner_arguments.add(parser, without=("dataflow",))
+    job_arguments.add_look(parser)
 
 
 def _add_synthetic(parser: argparse.ArgumentParser) -> None:
