@@ -47,8 +47,7 @@ class EvaluationGroups:
         if not 1 <= len(self.groups) <= MOST_GROUPS or any(isinstance(value, float) for value in self.groups):
             message = f"must be 1 to {MOST_GROUPS} texts, whole numbers, truths or dates"
             raise RequestError(field=field, message=message, hint="all other values are one more group")
-        distinct(self.groups, field, 1)
-        object.__setattr__(self, "groups", tuple(self.groups))
+        object.__setattr__(self, "groups", distinct(self.groups, field, 1))
 
     @property
     def count(self) -> int:

@@ -51,10 +51,7 @@ class ClassLabel:
 
     def __post_init__(self) -> None:
         checks.name(self.column, "label")
-        if isinstance(self.classes, (str, bytes)) or not isinstance(self.classes, (list, tuple)):
-            raise RequestError(field="classes", message="must be a list")
-        distinct(self.classes, "classes", 2)
-        object.__setattr__(self, "classes", tuple(self.classes))
+        object.__setattr__(self, "classes", distinct(self.classes, "classes", 2))
 
     @property
     def outputs(self) -> int:
@@ -99,15 +96,18 @@ class NumberLabel:
 Label = BinaryLabel | ClassLabel | NumberLabel
 
 
-def distinct(values: Sequence[Any], field: str, least: int) -> None:
-    """Refuse values that are not plain, or not different.
+def distinct(values: Any, field: str, least: int) -> tuple[Any, ...]:
+    """Declared values: a list of different plain ones.
 
     Raises:
-        RequestError: which.
+        RequestError: it is no list, or some are not plain, or not different.
     """
+    if not isinstance(values, (list, tuple)):
+        raise RequestError(field=field, message="must be a list")
     plain = [(type(value), value) for value in values if isinstance(value, (str, int, float, bool)) and value == value]
     if len(plain) != len(values) or len(set(plain)) != len(values) or not least <= len(values) <= 500:
         raise RequestError(field=field, message=f"must be {least} to 500 different plain values")
     if any(unicodedata.category(sign) == "Cs" for value in values if isinstance(value, str) for sign in value):
         hint = "leave it out: no text column can hold it"
         raise RequestError(field=field, message="contains half of a surrogate pair, which is not valid text", hint=hint)
+    return tuple(values)

@@ -142,10 +142,7 @@ class Category:
         if self.most is not None:
             checks.declared(self)
             return
-        if isinstance(self.categories, (str, bytes)) or not isinstance(self.categories, (list, tuple)):
-            raise RequestError(field="categories", message="must be a list")
-        distinct(self.categories, "categories", 1)
-        object.__setattr__(self, "categories", tuple(self.categories))
+        object.__setattr__(self, "categories", distinct(self.categories, "categories", 1))
 
     @property
     def width(self) -> int:

@@ -60,10 +60,13 @@ def scores(
     if isinstance(task.model, JaxModel):
         if not len(features):  # an object need not handle an empty table, so whether there are rows decides nothing
             return np.zeros((0, task.label.outputs) if task.label.outputs > 1 else 0)
+        _refuse_missing(task.model, jax_model)
+        fixed = parameters.view()
+        fixed.flags.writeable = False
         if not alone:
-            return _of_object(task, parameters, features, jax_model)
+            return _of_object(task, fixed, features, jax_model)
         rows_alone = np.split(features, len(features))
-        return np.concatenate([_of_row(task, parameters, row, jax_model) for row in rows_alone])
+        return np.concatenate([_of_row(task, fixed, row, jax_model) for row in rows_alone])
     if isinstance(task.model, LinearModel):
         return LinearKernel(width=task.width, label=task.label).scores(parameters, features)
     assert isinstance(task.model, MLP)
@@ -147,20 +150,16 @@ def own_code(task: TrainModel, named: str | None, field: str) -> Any:
         ) from None
 
 
-def _of_row(task: TrainModel, parameters: Floats, row: NDArray[np.float32], jax_model: Any) -> Floats:
+def _of_row(task: TrainModel, fixed: Floats, row: NDArray[np.float32], jax_model: Any) -> Floats:
     """What the object says of one row; NaN where that is nothing."""
-    _refuse_missing(task, jax_model)
     try:
         with np.errstate(all="ignore"):  # no row decides whether a warning is printed
-            return _of_object(task, parameters, row.copy(), jax_model)
+            return _of_object(task, fixed, row.copy(), jax_model)
     except (Exception, SystemExit):  # the row may be the reason, so nothing of it is told
         return np.full((1, task.label.outputs) if task.label.outputs > 1 else 1, np.nan)
 
 
-def _of_object(task: TrainModel, parameters: Floats, features: NDArray[np.float32], jax_model: Any) -> Floats:
-    _refuse_missing(task, jax_model)
-    fixed = parameters.view()
-    fixed.flags.writeable = False
+def _of_object(task: TrainModel, fixed: Floats, features: NDArray[np.float32], jax_model: Any) -> Floats:
     # A copy: an object may give the same array each time, written anew.
     found = np.array(jax_model.scores(fixed, features), np.float64)
     outputs = task.label.outputs
@@ -170,11 +169,10 @@ def _of_object(task: TrainModel, parameters: Floats, features: NDArray[np.float3
     return found
 
 
-def _refuse_missing(task: TrainModel, jax_model: Any) -> None:
-    assert isinstance(task.model, JaxModel)
+def _refuse_missing(model: JaxModel, jax_model: Any) -> None:
     if jax_model is None:
         raise RequestError(
             field="jax_model",
-            message=f"is missing: this model is scored by {task.model.name!r}, which no file may load by itself",
+            message=f"is missing: this model is scored by {model.name!r}, which no file may load by itself",
             hint="import it and hand it over",
         )

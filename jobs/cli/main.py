@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from dp_pipelines.disk_errors import NO_TMPDIR, DiskError, reason_of
 from dp_pipelines.errors import BudgetError, DpError, RequestError
-from dp_pipelines.jobs.cli.command_parser import CommandParser
+from dp_pipelines.jobs.cli.command_parser import WRONG, CommandParser
 from dp_pipelines.jobs.cli.stoppable import Stoppable
 from dp_pipelines.jobs.runners import late_collection
 from dp_pipelines.jobs.terminal import output
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from dp_pipelines.jobs.run.run import PublishedRun
     from dp_pipelines.jobs.spec.job_file import JobFile
 
-DONE, FAILED, WRONG, OVER_BUDGET = 0, 1, 2, 3
+DONE, FAILED, OVER_BUDGET = 0, 1, 3
 
 ON_ENGINES = ("run", "sql", "doctor", "check", "tune")
 """Commands that take the options of a runner."""

@@ -38,6 +38,7 @@ from dp_pipelines.errors import DpError, RequestError
 from dp_pipelines.query.train_model import MOST_EXAMPLES, JaxModel, TrainModel
 from dp_pipelines.training.examples.store import Chunk
 from dp_pipelines.training.kernels import network
+from dp_pipelines.training.kernels.own_gradients import initial_of
 from dp_pipelines.training.kernels.unit_blocks import blocks
 
 Floats = NDArray[np.float64]
@@ -166,10 +167,7 @@ class JaxKernel:
         Raises:
             RequestError: it does not return such a vector.
         """
-        found = np.asarray(self._model.initial(), np.float64)
-        if found.shape != (self.size,) or not np.isfinite(found).all():
-            raise RequestError(field="model.name", message=f"initial() must give {self.size} finite numbers")
-        return found
+        return initial_of(self._model, self.size)
 
     def scores(self, parameters: Floats, features: NDArray[np.float32]) -> Floats:
         """The object's score of each row."""

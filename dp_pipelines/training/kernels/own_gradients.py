@@ -32,6 +32,18 @@ from dp_pipelines.training.kernels.linear import CLIP_BITS, MOST_UNITS_OF_CHUNK
 Floats = NDArray[np.float64]
 
 
+def initial_of(model: Any, size: int) -> Floats:
+    """The initial parameters of an object: (size,).
+
+    Raises:
+        RequestError: it does not give such a vector.
+    """
+    found = np.asarray(model.initial(), np.float64)
+    if found.shape != (size,) or not np.isfinite(found).all():
+        raise RequestError(field="model.name", message=f"initial() must give {size} finite numbers")
+    return found
+
+
 class GradientKernel:
     """The kernel of such an object. Only one thread at a time may use it.
 
@@ -63,10 +75,7 @@ class GradientKernel:
         Raises:
             RequestError: it does not give such a vector.
         """
-        found = np.asarray(self.model.initial(), np.float64)
-        if found.shape != (self.size,) or not np.isfinite(found).all():
-            raise RequestError(field="model.name", message=f"initial() must give {self.size} finite numbers")
-        return found
+        return initial_of(self.model, self.size)
 
     def check(self, width: int) -> None:
         """Try it on rows of zeros.
