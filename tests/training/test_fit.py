@@ -23,7 +23,7 @@ from dp_pipelines.planning.noise_levels import training_noise
 from dp_pipelines.planning.payment import refuse_paid
 from dp_pipelines.planning.stage import StagePlan
 from dp_pipelines.query.train_model import FitCandidate, JaxModel
-from dp_pipelines.training import artefact, evaluation, fit
+from dp_pipelines.training import artefact, evaluation, fit, step_defaults
 from dp_pipelines.training.description import Statement
 from dp_pipelines.training.drawing import Drawing
 from dp_pipelines.training.examples.split import COLUMN, split
@@ -266,6 +266,12 @@ def test_a_run_that_version_0_1_0_began_goes_on_with_its_features(
     """What it kept is about bins between quantiles, and about all columns. Any other run says that it began with these."""
     monkeypatch.setattr(sharing, "NOW", sharing.SECOND)
     plan, draws, formerly = Plan(epsilon=8, delta=1e-5, stages={"model": task()}), InMemory(), InMemory()
+    chosen_by, defaults = list[bool](), step_defaults.step_defaults
+    monkeypatch.setattr(
+        step_defaults,
+        "step_defaults",
+        lambda task, seen, **named: chosen_by.append(seen is not None) or defaults(task, seen, **named),
+    )
     first = fitted(examples(), tmp_path / "a", draws, plan)
     assert draws.get("model.features") == fit.FEATURES
     for name in ("model.bins", "model.users", "model.vocabulary.kind", "model.moments"):
@@ -274,6 +280,8 @@ def test_a_run_that_version_0_1_0_began_goes_on_with_its_features(
     assert formerly.get("model.features") is None
     (quantiles,) = pyarrow.parquet.read_table(io.BytesIO(draws.get("model.bins") or b"")).column("x").to_pylist()
     assert again.artefact.encoder.edges["x"] == pytest.approx(np.maximum.accumulate(quantiles))
+    # Its steps have the sizes with which that version took the first of them.
+    assert chosen_by == [True, False]
     # The place of a category that was not found has noise for a weight, as it had then.
     free = again.artefact.encoder.names.index("kind: free place 1")
     for fitted_once, any_weight in ((first, False), (again, True)):
