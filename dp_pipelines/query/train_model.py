@@ -224,7 +224,7 @@ class Steps:
     Args:
         steps: how many.
         candidates: settings to choose among, at most 8. All are trained and charged; the one that predicts held-out units best is
-            published. Each says what it does otherwise than it stands beside this list.
+            published. Each lists only what differs from the settings beside this list.
         sampling_rate: each step takes each training unit with this probability; 1 takes all.
         clip_norm: a unit's summed gradient is scaled down to this L2 norm. Left out: it follows from the norm of a typical row
             of features and the noise of the steps (training.step_defaults).
