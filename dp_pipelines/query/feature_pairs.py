@@ -1,7 +1,7 @@
 """Pairs of features: the cells of both, crossed, are columns of the model too.
 
-In: names of declared features, two by two. Out: the same as plain tuples, and how many columns each pair has. Holds: it all follows
-from what is declared; every row has exactly one of a pair's columns, whatever it holds. Not covered: which cell a row is in
+In: names of declared features, two by two. Out: the same as plain tuples; how many columns each pair has. Holds: it follows from
+what is declared; every row has exactly one of a pair's columns, whatever it holds. Not covered: which cell a row is in
 (`training.features.encoder`).
 """
 
@@ -65,5 +65,11 @@ def checked(pairs: Any, features: Mapping[str, Crossed]) -> tuple[Pair, ...]:
 
 
 def columns(pairs: Sequence[Pair], features: Mapping[str, Crossed]) -> tuple[int, ...]:
-    """How many columns each pair has: those of its features of which a row has one, multiplied."""
+    """How many columns each pair has: those of its features of which a row has one, multiplied.
+
+    >>> from dp_pipelines.query.train_model import Category, Number
+    >>> age, income = Category(column="age", categories=["A", "B"]), Number(column="income", min_value=0, max_value=9)
+    >>> columns([("age", "income")], {"age": age, "income": income})
+    (33,)
+    """
     return tuple(operator.mul(*(features[name].hot for name in pair)) for pair in pairs)

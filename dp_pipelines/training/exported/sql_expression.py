@@ -98,7 +98,7 @@ def _clamped(dialect: Dialect, of: str, low: float, high: float) -> str:
 
 
 def _score(artefact: Artefact, dialect: Dialect, weights: Floats, whole: Sequence[str]) -> str:
-    """The sum of a row's weights: the constant's, then a line for each feature and each of its scaled values, then for each pair."""
+    """The sum of a row's weights: the constant's, a line for each feature and one for its scaled value, one for each pair."""
     lines, at, encoder = [dialect.number(weights[0])], 1, artefact.encoder
     chosen = {name: _Chosen(artefact, dialect, name, whole) for name in encoder.features}
     for name, feature in encoder.features.items():

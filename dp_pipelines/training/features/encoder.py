@@ -128,7 +128,7 @@ class Encoder:
 
     @property
     def row_norm(self) -> float:
-        """A bound on the L2 norm of an encoded row: a 1 for the constant, each feature and each pair, at most 1 per scaled value."""
+        """A bound on the L2 norm of a row: a 1 for the constant, each feature and each pair, and at most 1 per scaled value."""
         scaled = sum(feature.scaled for feature in self.features.values() if isinstance(feature, Number))
         return math.nextafter(math.sqrt(1 + len(self.features) + len(self.pairs) + scaled), math.inf)
 

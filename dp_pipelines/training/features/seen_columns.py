@@ -34,7 +34,7 @@ for somebody costs a little noise; the other way round, what these examples shar
 """
 
 DEPENDENT = 1e-9
-"""A direction that is so much shorter than the longest follows from others, as numbers are rounded: these are of ones and zeros."""
+"""A direction of sums that is so much shorter than the longest is none: it follows from others, as numbers are rounded."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
