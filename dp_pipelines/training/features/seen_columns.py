@@ -33,6 +33,9 @@ TOGETHER = 0.0
 for somebody costs a little noise; the other way round, what these examples share is lost (.002 of the AUC of Ta Feng at 0.5).
 """
 
+TOGETHER_OF_PAIR = 2.0
+"""The same of dropped cells of a pair. A feature's column stays for whoever has them, and each of its sums would add noise."""
+
 DEPENDENT = 1e-9
 """A direction of sums that is so much shorter than the longest is none: it follows from others, as numbers are rounded."""
 
@@ -155,7 +158,8 @@ def _exhausted(noisy: Floats, noise_stddev: float, columns: Flags, sums: Sequenc
     found = []
     for whole, listed in sums:
         dropped = [column for column in listed if not columns[column]]
-        if float(own[dropped].sum()) <= TOGETHER * noise_stddev * math.sqrt(len(dropped)):
+        most = TOGETHER if whole == 0 else TOGETHER_OF_PAIR
+        if float(own[dropped].sum()) <= most * noise_stddev * math.sqrt(len(dropped)):
             found.append((whole, listed))
     return found
 

@@ -218,14 +218,14 @@ def test_pairs_that_are_none_are_refused_at_their_line_before_anything_is_read(
     features = {"store": {**LINE, "bins": 2}, "note": {"kind": "category", "categories": ["7"]}}
     shop.write(stages={"model": model(features=features, pairs=pairs)})
     before = len(opened(shop).history)
-    for path in (shop.folder / "data").iterdir():
-        path.write_bytes(b"nobody reads this")
     for command in (("plan",), ("run", "--output", shop.folder / "out")):
         ended = call(command[0], shop.job, *command[1:])
         assert ended.code == 2
         assert words in ended.err
         assert "job.yaml:" in ended.err
     assert len(opened(shop).history) == before
+    shop.write(stages={"model": model(features=features, pairs=pairs)}, source={"parquet": "later/*.parquet"})
+    assert words in call("plan", shop.job).err
 
 
 def test_plan_says_the_columns_of_each_pair(shop: Shop, call: Call) -> None:
