@@ -301,7 +301,7 @@ def _extreme_units(task: TrainModel, kernel: "Kernel", label: float) -> "Iterato
     for matrix in (None, even + UNEVEN / task.width, even / UNEVEN + 1 / task.width):
         whitened = kernel.whitened(matrix)
         for rows in MANY:
-            yield whitened, _CodedRows(layout_of(task.features), rows).unit(label, whitened.multiply)
+            yield whitened, _CodedRows(layout_of(task.features, task.pairs), rows).unit(label, whitened.multiply)
 
 
 def kernel_for(task: TrainModel) -> "Kernel":

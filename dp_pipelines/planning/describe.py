@@ -120,6 +120,8 @@ def task_to_json(task: TrainModel) -> dict[str, Any]:
     for name in ("weighting", "evaluation_by"):  # plans without them keep their digests
         if getattr(task, name) is None:
             del fields[name]
+    if not task.pairs:  # as above
+        del fields["pairs"]
     for name in ("l2", "class_weights"):  # as above
         if getattr(task.steps, name) is None:
             del fields["steps"][name]
@@ -153,6 +155,9 @@ def sums_to_json(stage: StagePlan, share: float, task: TrainModel | None) -> dic
     }
     if task is not None:
         described |= {"clip_norm": task.steps.clip_norm, "held_out": task.held_out, "features": task.width}
+        if task.pairs:
+            both = zip(task.pairs, task.columns_of_pairs, strict=True)
+            described["pairs"] = [{"features": list(pair), "columns": columns} for pair, columns in both]
         described["label"] = task.label.rule
         described["weighting"] = limits.weighting(task)
         described["limits"] = limits.in_words(task)

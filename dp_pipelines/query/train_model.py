@@ -15,7 +15,7 @@ from dp_pipelines import checks
 from dp_pipelines.auto_bounds.value_bounds import COLUMN
 from dp_pipelines.errors import RequestError
 from dp_pipelines.frozen import FrozenMapping
-from dp_pipelines.query import fit_candidates
+from dp_pipelines.query import feature_pairs, fit_candidates
 from dp_pipelines.query.evaluation_groups import EvaluationGroups as EvaluationGroups
 from dp_pipelines.query.fit_candidates import FitCandidate as FitCandidate
 from dp_pipelines.query.labels import BinaryLabel as BinaryLabel
@@ -112,9 +112,14 @@ class Number:
         return self.cells - 1 if self.edges is None else 0
 
     @property
+    def hot(self) -> int:
+        """The number of columns of which every row has exactly one: bins, and one for missing values."""
+        return self.cells + 1
+
+    @property
     def width(self) -> int:
-        """The number of columns: bins, one for missing values, the value itself where it is asked for."""
-        return self.cells + 1 + self.scaled
+        """The number of columns: these, and the value itself where it is asked for."""
+        return self.hot + self.scaled
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -148,6 +153,8 @@ class Category:
     def width(self) -> int:
         """The number of columns: the values, and one for all others and nulls."""
         return (self.most if self.categories is None and self.most is not None else len(self.categories or ())) + 1
+
+    hot = cells = width
 
 
 Feature = Number | Category
@@ -288,6 +295,8 @@ class TrainModel:
         privacy_unit: the column(s) that identify whom the guarantee protects.
         label: what is predicted.
         features: by name, what it is predicted from. None may tell of a time after the one at which the model will be used.
+        pairs: features whose bins or categories are crossed, two by two: each cell becomes a column too. Nothing more is released
+            for it, but more columns have more noise.
         model: its kind.
         steps: how it is fitted.
         max_examples_per_unit: examples of one unit that are kept, by a keyed hash.
@@ -318,6 +327,7 @@ class TrainModel:
     weighting: Literal["units", "examples"] | None = None
     evaluation_examples: Annotated[int, checks.Whole(low=1, high=MOST_EXAMPLES)] | None = None
     evaluation_by: EvaluationGroups | None = None
+    pairs: Sequence[feature_pairs.Pair] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "privacy_unit", checks.names(self.privacy_unit, "privacy_unit"))
@@ -344,6 +354,7 @@ class TrainModel:
                     field=f"features.{name}", message="is the label itself", hint="drop it, or name another column"
                 )
         object.__setattr__(self, "features", FrozenMapping(self.features))
+        object.__setattr__(self, "pairs", feature_pairs.checked(self.pairs, self.features))
         if not isinstance(self.model, Model):
             raise RequestError(field="model", message="must be a LinearModel, MLP or JaxModel")
         if not isinstance(self.steps, Steps):
@@ -361,8 +372,11 @@ class TrainModel:
             raise RequestError(field="weighting", message=message, hint="leave that out, or write weighting: examples")
         self._refuse_unfit_groups()
         if self.width > MOST_WIDTH:
-            message = f"take up {self.width} columns, more than the limit of {MOST_WIDTH}"
-            raise RequestError(field="features", message=message, hint="use fewer features, or fewer bins")
+            of_pairs = sum(self.columns_of_pairs)
+            shown = f" ({of_pairs} of them for pairs)" if of_pairs else ""
+            message = f"take up {self.width} columns{shown}, more than the limit of {MOST_WIDTH}"
+            few = "fewer pairs, or " if of_pairs else ""
+            raise RequestError(field="features", message=message, hint=f"use {few}fewer features, or fewer bins")
 
     def _refuse_unfit_steps(self) -> None:
         for name in ("l2", "class_weights"):
@@ -421,9 +435,14 @@ class TrainModel:
         return tuple(dict.fromkeys((*self.unit_columns, *seen, *by)))
 
     @property
+    def columns_of_pairs(self) -> tuple[int, ...]:
+        """Columns of each pair."""
+        return feature_pairs.columns(self.pairs, self.features)
+
+    @property
     def width(self) -> int:
-        """Columns of the encoded features, the constant one included: public, whatever the data hold."""
-        return 1 + sum(feature.width for feature in self.features.values())
+        """Columns of the encoded features, the constant one and those of pairs included: public, whatever the data hold."""
+        return 1 + sum(feature.width for feature in self.features.values()) + sum(self.columns_of_pairs)
 
     @property
     def size(self) -> int:

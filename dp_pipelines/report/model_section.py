@@ -125,6 +125,7 @@ def model_section(name: str, folder: pathlib.Path, unit: str, rule: str = "") ->
             "groups": group_table.group_table(evaluation, MEASURES),
             "learning": _learning(content),
             "weights": _weights(folder / "weights.csv"),
+            "crossed": bool(sequence(mapping(content.get("encoder")).get("pairs"))),
             "features": feature_curves.curves(content, weights_file.read(folder / "weights.csv")),
         }
 
@@ -187,6 +188,10 @@ def _facts(content: Mapping[str, Any], unit: str) -> list[tuple[str, str]]:
         found.append(
             ("Features", ", ".join(label(name) for name in list(features)[:40]) + (", …" if len(features) > 40 else ""))
         )
+    pairs = [sequence(pair) for pair in sequence(mapping(content.get("encoder")).get("pairs"))]
+    if pairs:
+        shown = [" and ".join(label(text(name)) for name in pair[:2]) for pair in pairs[:20]]
+        found.append(("Crossed", "; ".join(shown) + ("; …" if len(pairs) > 20 else "")))
     if (number := amount(steps.get("steps"))) is not None:
         rate = amount(steps.get("sampling_rate"))
         part = "all of the units" if rate == 1 else f"each unit with probability {public_number(rate)}"

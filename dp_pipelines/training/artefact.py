@@ -93,7 +93,8 @@ class Artefact:
                 fixed.flags.writeable = False
                 object.__setattr__(self, name, fixed)
         object.__setattr__(self, "path", {name: tuple(map(float, numbers)) for name, numbers in self.path.items()})
-        if self.encoder.width != self.task.width or self.encoder.label != self.task.label:
+        encoder, task = self.encoder, self.task
+        if (encoder.width, encoder.label, encoder.pairs) != (task.width, task.label, task.pairs):
             raise RequestError(field="encoder", message="is not the one of the task")
 
     def scores(self, table: pa.Table, *, jax_model: Any = None, alone: bool = False) -> Floats:

@@ -180,7 +180,7 @@ class Statement:
 
 
 def task_to_json(task: TrainModel) -> dict[str, Any]:
-    """A task without its label and features, which the encoder has."""
+    """A task without its label, features and pairs, which the encoder has."""
     kind = next(kind for kind, of in _MODELS.items() if isinstance(task.model, of))
     return {
         "privacy_unit": list(task.unit_columns),
@@ -211,6 +211,7 @@ def task_from_json(content: Any, encoder: Encoder) -> TrainModel:
             privacy_unit=content["privacy_unit"],
             label=encoder.label,
             features=encoder.features,
+            pairs=encoder.pairs,
             model=kind(**model),
             steps=Steps(**content["steps"]),
             **{name: content[name] for name in _PLAIN},

@@ -363,7 +363,7 @@ class Fit:
         assert kept is not None
         noisy = np.frombuffer(kept, "<f8")
         whitened = seen_columns.all_columns if formerly else seen_columns.seen
-        return whitened(noisy, sizes.users, noise.stddev, encoder.one_of)
+        return whitened(noisy, sizes.users, noise.stddev, encoder.one_of, encoder.parts)
 
     def _evaluation(self, artefact: Artefact, held_out: HeldOutUnits) -> evaluation.Evaluation:
         stage = self.stages[training_parts.evaluation_of(self.name)]

@@ -36,16 +36,17 @@ def areas(
     Args:
         task: what the model has learnt.
         parameters: that the steps have led to.
-        seen: what the released moments say; `one_of` has the columns of each feature, in the task's order.
+        seen: what the released moments say; `one_of` has the columns of each feature and each pair, in the task's order.
         noise: of the weights; None: nothing is known.
     """
-    if not isinstance(task.label, BinaryLabel) or noise is None or len(seen.one_of) != len(task.features):
+    known = len(seen.one_of) == len(task.features) + len(task.pairs)
+    if not isinstance(task.label, BinaryLabel) or noise is None or not known:
         return {}
     weights = seen.whitening @ parameters
     false, true = task.steps.relative_weights or (1.0, 1.0)
     means, squares = seen.moments @ weights, float(weights @ seen.moments @ weights)
     found = {}
-    for (name, feature), columns in zip(task.features.items(), seen.one_of, strict=True):
+    for (name, feature), columns in zip(task.features.items(), seen.one_of, strict=False):  # pairs come last
         if isinstance(feature, Number) and feature.cells == 1:
             continue
         at = np.array([column for column in columns if seen.moments[column, column] > LEAST_SHARE], np.int64)

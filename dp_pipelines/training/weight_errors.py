@@ -173,7 +173,10 @@ def _of_probability(parameters: Floats, seen: SeenColumns, evaluation: Evaluatio
         alone = np.maximum(chances[at] * (1 - chances[at]), LEAST_CURVATURE)
         of_all = float(had[at] @ alone / had[at].sum()) if at else 1.0  # of one of them each example has exactly one
         beside[at] = np.clip(alone / of_all, 1 / MOST_BESIDE, MOST_BESIDE)
-    bent = seen.moments * np.outer(beside, beside) * mean
+    both = np.outer(beside, beside)
+    for whole, listed in seen.parts:  # an example with the cell of a pair has this column anyway
+        both[whole, list(listed)] = both[list(listed), whole] = beside[list(listed)]
+    bent = seen.moments * both * mean
     np.fill_diagonal(bent, np.diag(seen.moments) * beside * mean)
     return bent
 

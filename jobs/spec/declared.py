@@ -33,11 +33,18 @@ from dp_pipelines.jobs.spec import validation_errors
 from dp_pipelines.jobs.spec.base_models import JobModel, Names, Scalar
 from dp_pipelines.jobs.spec.content import Content
 from dp_pipelines.metrics.over_column import AUTO
+from dp_pipelines.query.feature_pairs import Pair
 
 Held = TypeVar("Held")
 Model = TypeVar("Model", bound="DeclaredFields")
 
-TYPES: dict[Any, Any] = {str | collections.abc.Sequence[str]: Names, Any: Scalar}
+_OF_TWO = {"type": "array", "items": {"type": "string"}, "minItems": 2, "maxItems": 2}
+
+TYPES: dict[Any, Any] = {
+    str | collections.abc.Sequence[str]: Names,
+    Any: Scalar,
+    Pair: Annotated[list[str], WithJsonSchema(_OF_TWO)],
+}
 """What stands in a job file where the library has a type; each model that is made adds its own."""
 
 KINDS = MappingProxyType({int: "integer", float: "number"})

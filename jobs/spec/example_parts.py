@@ -282,7 +282,10 @@ PARTS: dict[str, tuple[str, ...]] = {
         max_rows_per_unit: 1000
         max_examples_per_unit: 16
         label: {kind: binary, column: returns}
-        features: {weekday: {kind: category, categories: [1, 2, 3, 4, 5, 6, 7]}}
+        features:
+          weekday: {kind: category, categories: [1, 2, 3, 4, 5, 6, 7]}
+          price: {kind: number, min_value: 0, max_value: 300}
+        pairs: [[weekday, price]]
         model: {kind: mlp, hidden: [32]}
         fit: {steps: 60, sampling_rate: 0.2}
         whiten: false

@@ -233,9 +233,14 @@ def _sums(stage: Mapping[str, Any]) -> str:
     rate = stage["sampling_rate"]
     over = "all training units" if rate == 1 else f"samples of {rate:g} of the training units"
     norm = f" ({number(stage['clip_norm'])})" if stage["clip_norm"] is not None else ""
+    pairs = ", ".join(
+        f"{' and '.join(escape(shown(name)) for name in pair['features'])} ({pair['columns']:,} columns)"
+        for pair in stage.get("pairs", ())
+    )
+    crossed = f"; of {stage['features']:,} columns, pairs have: {pairs}" if pairs else ""
     return (
         f"{stage['steps']} gradient steps of {stage['coordinates']} parameters over {over}, each with {noise}{norm}; "
-        f"{stage['held_out']:.0%} of the units are held out"
+        f"{stage['held_out']:.0%} of the units are held out{crossed}"
     )
 
 

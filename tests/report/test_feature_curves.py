@@ -120,3 +120,26 @@ def test_no_content_makes_it_raise(tmp_path_factory: pytest.TempPathFactory, dat
     model_section("m", folder, "u")
     weights = pa.table({"feature": ["a", "b"], "weight": data.draw(st.sampled_from([[1.0, None], ["x", "y"], [1, 2]]))})
     assert feature_curves.curves(content, weights) == []
+
+
+PAIR = np.concatenate([WEIGHTS, np.linspace(-1, 1, 15)])
+
+
+def test_the_largest_cells_of_a_pair_are_bars_with_the_names_of_both(tmp_path: pathlib.Path) -> None:
+    folder = saved(tmp_path / "m", PAIR, np.full(len(PAIR), 0.1), pairs=[("visits", "product")])
+    found = drawn(folder)
+    assert list(found) == ["visits", "found", "visits and product", "product"]
+    assert found["visits and product"]["missing"] is None
+    assert "visits below -2 and product = tea -1.00 ± 0.20" in str(found["visits and product"]["svg"])
+    assert ("Crossed", "visits and product") in model_section("m", folder, "u")["facts"]
+
+
+@pytest.mark.parametrize(
+    "pairs", [5, [5], [["visits"]], [["visits", "nobody"]], [["visits", "product"]] * 3, [[None, []]]]
+)
+def test_odd_pairs_of_a_file_are_not_drawn(tmp_path: pathlib.Path, pairs: Any) -> None:
+    folder = saved(tmp_path / "m", PAIR, None, pairs=[("visits", "product")])
+    content = json.loads((folder / "model.json").read_text())
+    content["encoder"]["pairs"] = pairs
+    (folder / "model.json").write_text(json.dumps(content))
+    assert drawn(folder) == {}

@@ -76,6 +76,14 @@ TASKS: dict[str, TrainModel] = {
             **{f"v{name}": Category(column="c", most=2) for name in ODD_NAMES},
         }
     ),
+    "pairs of odd features": task(
+        features={
+            "f": Number(column="x", bins=3, scaled=True, **HUGE),
+            "c": Category(column="c", categories=["", "a|b\\*<>&", "\u202e", "\n"]),
+            "i": Category(column="i", most=50),
+        },
+        pairs=[("f", "c"), ("i", "f"), ("c", "i")],
+    ),
     "classes of odd text": task(label=ClassLabel(column="c", classes=["a,b", '"q"', "\n", "|", "\u202e", "a"])),
     "classes of numbers that no type holds": task(label=ClassLabel(column="i", classes=[2**70, -1, 2**63])),
     "a network for classes": task(

@@ -1,5 +1,6 @@
 """What single features would do, from weights and moments: beside the features themselves."""
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -157,3 +158,13 @@ def test_the_best_stands_beside_the_model() -> None:
     assert beside.baselines["majority"] == plain.baselines["majority"]
     assert beside.measures == plain.measures
     assert plain.beside({}) == plain
+
+
+def test_features_of_a_model_with_pairs_are_ranked_and_its_pairs_are_not() -> None:
+    seen, parameters = fitted()
+    noise, pairs = noise_of(seen, parameters, 1e-3), [("a", "b")]
+    alone = single_features.areas(task(), parameters, seen, noise)
+    wider = dataclasses.replace(seen, one_of=[*GROUPS, range(1, 13)])
+    assert single_features.areas(task(pairs=pairs), parameters, wider, noise) == alone
+    assert list(alone) == ["a", "b"]
+    assert single_features.areas(task(pairs=pairs), parameters, seen, noise) == {}

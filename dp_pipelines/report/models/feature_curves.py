@@ -1,4 +1,4 @@
-"""What each feature adds to the score of a linear model: a step for each bin of a number, a bar for each category.
+"""What each feature adds to the score of a linear model: steps for bins of numbers, bars for categories and cells of pairs.
 
 In: `model.json` and the weights of `weights.csv`; any part of them may be odd. Out: a plot for each feature of which
 something stands out of the noise. Holds: released numbers alone; each weight with its error bar, and where a straight line
@@ -19,7 +19,7 @@ from dp_pipelines.report.figures import LARGEST, NARROW, WIDE, Floats, bar_ends,
 from dp_pipelines.report.key_text import label, plain
 from dp_pipelines.report.models import weights_file
 from dp_pipelines.report.numbers import ERROR_BAR, tick_number, with_error_bar
-from dp_pipelines.report.pages import mapping, sequence
+from dp_pipelines.report.pages import mapping, sequence, text
 from dp_pipelines.report.svg import BAR, MARK, SvgDrawing
 
 MOST_FEATURES = 12
@@ -42,6 +42,11 @@ class FeatureShape:
     drawn: int
     draw: Callable[[str, Floats, Floats], Markup]
 
+    @property
+    def hot(self) -> int:
+        """Columns of which every row has one: those, and one for missing or other values."""
+        return self.drawn + 1
+
 
 def curves(content: Mapping[str, Any], table: pa.Table | None) -> list[dict[str, Any]]:
     """The features whose weights stand out most, each with its plot.
@@ -59,7 +64,7 @@ def curves(content: Mapping[str, Any], table: pa.Table | None) -> list[dict[str,
     stddevs = weights_file.numbers(table, "stddev")
     spread = np.zeros(len(weights)) if stddevs is None else np.maximum(stddevs, 0.0)
     found, at = [], 1
-    for name, shape in _shapes(mapping(content.get("encoder"))):
+    for name, shape in _shapes(mapping(content.get("encoder")), [str(name) for name in table.column(0).to_pylist()]):
         if shape is None or at + shape.width > len(weights):
             return []
         own, bars = weights[at : at + shape.width], spread[at : at + shape.width]
@@ -91,18 +96,37 @@ def told(weight: float, stddev: float) -> str:
 
 
 def _other(shape: FeatureShape, weights: Floats, stddevs: Floats) -> str | None:
-    """The weight of a value that is missing, or is in no category; None where it is nothing."""
+    """The weight of a value that is missing, or is in no category; None where it is nothing, or among what is drawn."""
+    if shape.drawn == shape.width:
+        return None
     weight, stddev = float(weights[shape.drawn]), float(stddevs[shape.drawn])
     return told(weight, stddev) if weight else None
 
 
-def _shapes(encoder: Mapping[str, Any]) -> list[tuple[str, FeatureShape | None]]:
-    found = []
+def _shapes(encoder: Mapping[str, Any], columns: Sequence[str]) -> list[tuple[str, FeatureShape | None]]:
+    """Those of features, then of pairs.
+
+    Args:
+        encoder: of `model.json`.
+        columns: what the columns of the model are called.
+    """
+    found: dict[str, FeatureShape | None] = {}
     for name, declared in mapping(encoder.get("features")).items():
         fields = mapping(declared)
         make = _KINDS.get(str(fields.get("kind")))
-        found.append((str(name), None if make is None else make(str(name), fields, encoder)))
-    return found
+        found[str(name)] = None if make is None else make(str(name), fields, encoder)
+    crossed: list[tuple[str, FeatureShape | None]] = []
+    at = 1 + sum(shape.width for shape in found.values() if shape is not None)
+    for pair in sequence(encoder.get("pairs"))[: len(columns)]:
+        names = [text(name) for name in sequence(pair)]
+        both = [shape for name in names if (shape := found.get(name)) is not None]
+        if len(names) != 2 or len(both) != 2:
+            return [("", None)]
+        width = both[0].hot * both[1].hot
+        draw = _bars(columns[at : at + width])
+        crossed.append((" and ".join(names), FeatureShape(width=width, drawn=width, draw=draw)))
+        at += width
+    return [*found.items(), *crossed]
 
 
 def _number(name: str, fields: Mapping[str, Any], encoder: Mapping[str, Any]) -> FeatureShape | None:
@@ -131,16 +155,22 @@ def _category(name: str, fields: Mapping[str, Any], encoder: Mapping[str, Any]) 
     width = len(values) if most is None else int(most)
     if len(values) != len(pairs) or not len(values) <= width <= 10_000:
         return None
-    names = [label(plain(value)) for value in values]
+    return (
+        FeatureShape(width=width + 1, drawn=width, draw=_bars([plain(value) for value in values])) if values else None
+    )
+
+
+def _bars(names: Sequence[str]) -> Callable[[str, Floats, Floats], Markup]:
+    """Draws the largest weights, each as a bar with its name."""
 
     def draw(words: str, weights: Floats, stddevs: Floats) -> Markup:
         chosen = np.argsort(-np.abs(weights[: len(names)]), kind="stable")[:MOST_CATEGORIES]
         notes = [told(float(weights[at]), float(stddevs[at])) for at in chosen]
-        called = [names[at] for at in chosen]
+        called = [label(names[at]) for at in chosen]
         title = f"{words}: " + "; ".join(f"{a} {b}" for a, b in zip(called, notes, strict=True))
         return bar_chart(called, weights[chosen], ERROR_BAR * stddevs[chosen], notes, title)
 
-    return FeatureShape(width=width + 1, drawn=width, draw=draw) if names else None
+    return draw
 
 
 _KINDS: Mapping[str, Callable[[str, Mapping[str, Any], Mapping[str, Any]], FeatureShape | None]] = {

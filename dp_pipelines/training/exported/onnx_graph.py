@@ -190,20 +190,28 @@ def _written(value: Any) -> Any:
 
 
 def _products(building: _Graph, artefact: Artefact, table: Floats) -> str:
-    """Each encoded row times a table (width, outputs), added up feature by feature: (rows, outputs)."""
+    """Each encoded row times a table (width, outputs), added up feature by feature, then pair by pair: (rows, outputs)."""
     total, at = building.constant(table[:1]), 1
+    places: dict[str, str] = {}
     for name, feature in artefact.encoder.features.items():
         own = table[at : at + feature.width]
         at += feature.width
+        value = ""
         if isinstance(feature, Category):
-            place = _category(building, feature, artefact.encoder.listed(name), missing_values(artefact))
-            total = building.node("Add", total, building.node("Gather", building.constant(own), place))
-            continue
-        place, value = _number(building, feature, artefact.encoder.cuts(name))
-        total = building.node("Add", total, building.node("Gather", building.constant(own), place))
+            places[name] = _category(building, feature, artefact.encoder.listed(name), missing_values(artefact))
+        else:
+            places[name], value = _number(building, feature, artefact.encoder.cuts(name))
+        total = building.node("Add", total, building.node("Gather", building.constant(own), places[name]))
         if value:
             scaled = building.node("Mul", building.column(value), building.constant(own[-1:]))
             total = building.node("Add", total, scaled)
+    for first, second in artefact.encoder.pairs:
+        rows, across = artefact.encoder.features[first].hot, artefact.encoder.features[second].hot
+        own = table[at : at + rows * across]
+        at += rows * across
+        begin = building.node("Mul", places[first], building.constant(across, np.int64))
+        place = building.node("Add", begin, places[second])
+        total = building.node("Add", total, building.node("Gather", building.constant(own), place))
     return total
 
 

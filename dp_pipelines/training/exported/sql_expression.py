@@ -54,7 +54,7 @@ def expression(artefact: Artefact, dialect: Dialect, result: str | None = None, 
 
     Returns:
         an expression over the columns of the features, whose types are those of the job: numbers, text (or an enumeration), whole
-        numbers, truths, dates. It is of one line for each feature.
+        numbers, truths, dates. It is of one line for each feature and each pair.
 
     Raises:
         RequestError: it is not a linear model, has no such result, or cannot be written in this dialect.
@@ -98,60 +98,83 @@ def _clamped(dialect: Dialect, of: str, low: float, high: float) -> str:
 
 
 def _score(artefact: Artefact, dialect: Dialect, weights: Floats, whole: Sequence[str]) -> str:
-    """The sum of a row's weights: the constant's, then a line for each feature."""
-    lines, at = [dialect.number(weights[0])], 1
-    for name, feature in artefact.encoder.features.items():
-        own = weights[at : at + feature.width]
+    """The sum of a row's weights: the constant's, a line for each feature and one for its scaled value, one for each pair."""
+    lines, at, encoder = [dialect.number(weights[0])], 1, artefact.encoder
+    chosen = {name: _Chosen(artefact, dialect, name, whole) for name in encoder.features}
+    for name, feature in encoder.features.items():
+        lines.append(chosen[name].of([dialect.number(weight) for weight in weights[at : at + feature.hot]]))
         at += feature.width
-        if isinstance(feature, Category):
-            lines.append(_category(feature, artefact.encoder.listed(name), dialect, own))
-        else:
-            lines += _number(feature, artefact.encoder.cuts(name), dialect, own, whole)
+        if isinstance(feature, Number) and feature.scaled:
+            lines.append(f"{chosen[name].scaled(feature)} * {dialect.number(weights[at - 1])}")
+    for first, second in encoder.pairs:
+        rows, across = encoder.features[first].hot, encoder.features[second].hot
+        own = weights[at : at + rows * across].reshape(rows, across)
+        at += rows * across
+        inner = [chosen[second].of([dialect.number(weight) for weight in row]) for row in own]
+        lines.append(chosen[first].of(inner))
     return "\n  + ".join(lines)
 
 
-def _number(
-    feature: Number, cuts: Sequence[float], dialect: Dialect, weights: Floats, whole: Sequence[str]
-) -> list[str]:
-    column = dialect.column(feature.column)
-    if feature.column in whole:
-        column = f"CAST({column} AS INTEGER)"
-    missing = f"CASE WHEN {column} IS NULL OR {column} = {dialect.not_a_number} THEN"
-    # A value is clamped to the range before it is compared: it is never below a cut at the range's begin. Of equal cuts the first
-    # comparison decides.
-    bins = "".join(
-        f" WHEN {column} < {dialect.number(cut)} THEN {dialect.number(weight)}"
-        for cut, weight in zip(cuts, weights, strict=False)
-        if cut > feature.min_value
-    )
-    lines = [f"{missing} {dialect.number(weights[feature.cells])}{bins} ELSE {dialect.number(weights[len(cuts)])} END"]
-    if feature.scaled:
-        low, high = feature.min_value, feature.max_value
+class _Chosen:
+    """One of several texts, by the value of a feature.
+
+    Args:
+        artefact: the model.
+        dialect: of the database.
+        name: of the feature.
+        whole: columns of numbers that are truths in the database.
+    """
+
+    def __init__(self, artefact: Artefact, dialect: Dialect, name: str, whole: Sequence[str]) -> None:
+        self._encoder, self._dialect, self._name = artefact.encoder, dialect, name
+        self._feature = artefact.encoder.features[name]
+        column = dialect.column(self._feature.column)
+        self._column = f"CAST({column} AS INTEGER)" if self._feature.column in whole else column
+        self._missing = f"CASE WHEN {self._column} IS NULL OR {self._column} = {dialect.not_a_number} THEN"
+
+    def of(self, texts: Sequence[str]) -> str:
+        """The text of the column that is 1.
+
+        Args:
+            texts: of each of the feature's columns of which a row has exactly one.
+        """
+        feature = self._feature
+        if isinstance(feature, Category):
+            return self._of_category(feature, texts)
+        # A value is clamped to the range before it is compared: it is never below a cut at the range's begin. Of equal cuts the
+        # first comparison decides.
+        cuts = self._encoder.cuts(self._name)
+        bins = "".join(
+            f" WHEN {self._column} < {self._dialect.number(cut)} THEN {text}"
+            for cut, text in zip(cuts, texts, strict=False)
+            if cut > feature.min_value
+        )
+        return f"{self._missing} {texts[feature.cells]}{bins} ELSE {texts[len(cuts)]} END"
+
+    def _of_category(self, feature: Category, texts: Sequence[str]) -> str:
+        listed = self._encoder.listed(self._name)
+        fitting = category_values.of_one_kind(listed, feature.column)
+        branches = "".join(
+            f" WHEN {self._dialect.value(value)} THEN {text}"
+            for value, text in zip(listed, texts, strict=False)
+            if self._dialect.can_hold(value)
+        )
+        if not branches:
+            return texts[-1]
+        column = self._dialect.column(feature.column)
+        if fitting is category_values.TEXT:
+            column = self._dialect.as_text(column, (str(value) for value in listed))
+        return f"CASE {column}{branches} ELSE {texts[-1]} END"
+
+    def scaled(self, feature: Number) -> str:
+        """The value itself, scaled to [0, 1]."""
+        low, high, number = feature.min_value, feature.max_value, self._dialect.number
         # Up to here a value rounds to no step.
-        nothing = dialect.number(low + (high - low) / 2**18)
-        part = f"(LEAST({column}, {dialect.number(high)}) - {dialect.number(low)}) / {dialect.number(high - low)}"
-        to_whole = dialect.number(TO_WHOLE)
-        steps = f"(({part} * {dialect.number(STEPS)} + {to_whole}) - {to_whole}) / {dialect.number(STEPS)}"
-        zero = dialect.number(0)
-        value = f"{missing} {zero} WHEN {column} <= {nothing} THEN {zero} ELSE {steps} END"
-        lines.append(f"{value} * {dialect.number(weights[-1])}")
-    return lines
-
-
-def _category(feature: Category, listed: Sequence[object], dialect: Dialect, weights: Floats) -> str:
-    other = dialect.number(weights[-1])
-    fitting = category_values.of_one_kind(listed, feature.column)
-    branches = "".join(
-        f" WHEN {dialect.value(value)} THEN {dialect.number(weight)}"
-        for value, weight in zip(listed, weights, strict=False)
-        if dialect.can_hold(value)
-    )
-    if not branches:
-        return other
-    column = dialect.column(feature.column)
-    if fitting is category_values.TEXT:
-        column = dialect.as_text(column, (str(value) for value in listed))
-    return f"CASE {column}{branches} ELSE {other} END"
+        nothing = number(low + (high - low) / 2**18)
+        part = f"(LEAST({self._column}, {number(high)}) - {number(low)}) / {number(high - low)}"
+        steps = f"(({part} * {number(STEPS)} + {number(TO_WHOLE)}) - {number(TO_WHOLE)}) / {number(STEPS)}"
+        zero = number(0)
+        return f"{self._missing} {zero} WHEN {self._column} <= {nothing} THEN {zero} ELSE {steps} END"
 
 
 def _of_classes(label: ClassLabel, dialect: Dialect, scores: Sequence[str], result: str) -> str:

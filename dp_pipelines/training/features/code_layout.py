@@ -11,6 +11,7 @@ the columns of a feature (`features.encoder`), the file (`examples.coded`).
 
 import dataclasses
 import functools
+import itertools
 from collections.abc import Sequence
 
 import numpy as np
@@ -56,8 +57,8 @@ class CodeLayout:
     """The bytes of a row.
 
     Args:
-        hot: for each feature, how many columns it has of which exactly one is 1.
-        scaled: for each feature, whether a column with the scaled value follows them.
+        hot: for each feature, and each pair of them, how many columns it has of which exactly one is 1.
+        scaled: for each, whether a column with the scaled value follows them.
 
     >>> layout = CodeLayout(hot=(11, 11, 4, 300), scaled=(False, True, False, False))
     >>> [(piece.column, piece.columns, piece.byte, piece.factor) for piece in layout.pieces]
@@ -73,6 +74,16 @@ class CodeLayout:
     def width(self) -> int:
         """Columns of a row: the constant, then those of the features."""
         return 1 + sum(self.hot) + sum(self.scaled)
+
+    @functools.cached_property
+    def one_of(self) -> tuple[tuple[int, ...], ...]:
+        """For each feature and pair the columns of which every row has exactly one.
+
+        >>> CodeLayout(hot=(2, 3), scaled=(True, False)).one_of
+        ((1, 2), (4, 5, 6))
+        """
+        ends = itertools.accumulate((hot + own for hot, own in zip(self.hot, self.scaled, strict=True)), initial=1)
+        return tuple(tuple(range(begin, begin + hot)) for begin, hot in zip(ends, self.hot, strict=False))
 
     @functools.cached_property
     def pieces(self) -> tuple[Piece, ...]:

@@ -1,6 +1,6 @@
 """Turns columns of examples into the numbers that a model sees: bins and categories become columns of zeros and ones.
 
-In: the features and the label of a `TrainModel`, the bin edges and categories released for them, tables of examples.
+In: features, pairs and label of a `TrainModel`, the bin edges and categories released for them, tables of examples.
 Out: float32 rows and float64 labels; the encoder as JSON and back, without pickle. Holds: an encoded row depends only
 on its own row; the number of columns, and a bound on the norm of a row, follow from the declaration; every number is a
 multiple of 2**-16 from 0 to 1. Not covered: how edges and categories are found (`statistics`).
@@ -25,6 +25,7 @@ from dp_pipelines.errors import RequestError
 from dp_pipelines.frozen import FrozenMapping
 from dp_pipelines.kernels import keys
 from dp_pipelines.kernels.lattice import numbers_and_nulls
+from dp_pipelines.query import feature_pairs
 from dp_pipelines.query.train_model import (
     BinaryLabel,
     Category,
@@ -48,7 +49,7 @@ class Encoder:
     """How examples become numbers. It is public: everything in it was declared or released.
 
     Args:
-        features, label: of the `TrainModel`.
+        features, label, pairs: of the `TrainModel`.
         edges: for each number feature with several `bins`, the cut points between them, one less than bins; ascending,
             may repeat.
         vocabulary: for each category feature with `most`, the categories found, at most that many.
@@ -69,6 +70,7 @@ class Encoder:
     label: Label
     edges: Mapping[str, Sequence[float]] = FrozenMapping({})
     vocabulary: Mapping[str, Sequence[Any]] = FrozenMapping({})
+    pairs: Sequence[feature_pairs.Pair] = ()
 
     def __post_init__(self) -> None:
         edges, vocabulary = {}, {}
@@ -84,6 +86,7 @@ class Encoder:
         object.__setattr__(self, "features", FrozenMapping(self.features))
         object.__setattr__(self, "edges", FrozenMapping(edges))
         object.__setattr__(self, "vocabulary", FrozenMapping(vocabulary))
+        object.__setattr__(self, "pairs", feature_pairs.checked(self.pairs, self.features))
 
     @classmethod
     def of(
@@ -94,7 +97,7 @@ class Encoder:
         vocabulary: Mapping[str, Sequence[Any]] = FrozenMapping({}),
     ) -> "Encoder":
         """The encoder of a task."""
-        return cls(features=task.features, label=task.label, edges=edges, vocabulary=vocabulary)
+        return cls(features=task.features, label=task.label, edges=edges, vocabulary=vocabulary, pairs=task.pairs)
 
     @classmethod
     def skeleton(cls, task: TrainModel) -> "Encoder":
@@ -120,39 +123,49 @@ class Encoder:
 
     @property
     def width(self) -> int:
-        """The number of columns, which follows from the declared features alone."""
-        return 1 + sum(feature.width for feature in self.features.values())
+        """The number of columns, which follows from the declared features and pairs alone."""
+        return self.layout.width
 
     @property
     def row_norm(self) -> float:
-        """A bound on the L2 norm of an encoded row: a 1 for the constant and each feature, and at most 1 per scaled value."""
+        """A bound on the L2 norm of a row: a 1 for the constant, each feature and each pair, and at most 1 per scaled value."""
         scaled = sum(feature.scaled for feature in self.features.values() if isinstance(feature, Number))
-        return math.nextafter(math.sqrt(1 + len(self.features) + scaled), math.inf)
+        return math.nextafter(math.sqrt(1 + len(self.features) + len(self.pairs) + scaled), math.inf)
 
     @property
     def one_of(self) -> tuple[tuple[int, ...], ...]:
-        """For each feature the columns of which every row has exactly one; its scaled value is not among them."""
-        found, at = [], 1
-        for feature in self.features.values():
-            scaled = isinstance(feature, Number) and feature.scaled
-            found.append(tuple(range(at, at + feature.width - scaled)))
-            at += feature.width
+        """For each feature, then each pair, the columns of which every row has exactly one; no scaled value is among them."""
+        return self.layout.one_of
+
+    @property
+    def parts(self) -> tuple[tuple[int, tuple[int, ...]], ...]:
+        """Columns of features that pairs divide: each with the cells of a pair that add up to it in every row."""
+        of, names, found = self.one_of, list(self.features), []
+        for pair, listed in zip(self.pairs, of[len(names) :], strict=True):
+            first, second = (of[names.index(name)] for name in pair)
+            across = len(second)
+            found += [(column, listed[at * across : (at + 1) * across]) for at, column in enumerate(first)]
+            found += [(column, listed[at::across]) for at, column in enumerate(second)]
         return tuple(found)
 
     @functools.cached_property
     def names(self) -> tuple[str, ...]:
         """A readable, unique name for each column."""
-        names = ["constant"]
+        names, cells = ["constant"], {name: self._cell_names(name) for name in self.features}
         for name, feature in self.features.items():
-            if isinstance(feature, Number):
-                names += _bin_names(name, self.cuts(name))
-                names += [f"{name} is missing", *([f"{name}, scaled"] if feature.scaled else [])]
-            else:
-                listed = self.listed(name)
-                names += [f"{name} = {_shown(value)}" for value in listed]
-                names += [f"{name}: free place {place}" for place in range(1, feature.width - len(listed))]
-                names.append(f"{name} is another or missing")
+            names += [*cells[name], *([f"{name}, scaled"] if feature.width > feature.hot else [])]
+        for first, second in self.pairs:
+            names += [f"{one} and {other}" for one, other in itertools.product(cells[first], cells[second])]
         return _told_apart(names)
+
+    def _cell_names(self, name: str) -> list[str]:
+        """What the columns of a feature are called of which a row has one."""
+        feature = self.features[name]
+        if isinstance(feature, Number):
+            return [*_bin_names(name, self.cuts(name)), f"{name} is missing"]
+        listed = self.listed(name)
+        free = [f"{name}: free place {place}" for place in range(1, feature.width - len(listed))]
+        return [*(f"{name} = {_shown(value)}" for value in listed), *free, f"{name} is another or missing"]
 
     def encode(self, table: pa.Table) -> NDArray[np.float32]:
         """The numbers of each row.
@@ -166,17 +179,18 @@ class Encoder:
         matrix = np.zeros((table.num_rows, self.width), np.float32)
         matrix[:, 0] = 1
         rows, at = np.arange(table.num_rows), 1
-        for feature, (places, steps) in zip(self.features.values(), self._found(table), strict=True):
+        for hot, (places, steps) in zip(self.layout.hot, self._found(table), strict=True):
             matrix[rows, at + places] = 1
-            at += feature.width
+            at += hot
             if steps is not None:
-                matrix[:, at - 1] = steps / STEPS
+                matrix[:, at] = steps / STEPS
+                at += 1
         return matrix
 
     @functools.cached_property
     def layout(self) -> CodeLayout:
         """How `codes` writes a row."""
-        return layout_of(self.features)
+        return layout_of(self.features, self.pairs)
 
     def codes(self, table: pa.Table) -> tuple[Codes, Steps]:
         """The same rows as `encode`, in a few bytes: the codes of `layout`, and scaled values in steps of 2**-16.
@@ -204,15 +218,16 @@ class Encoder:
         total, at = np.repeat(weights[:1], table.num_rows, axis=0), 1
         found = self._found(table)
         with np.errstate(all="ignore"):  # weights may be infinite: no row may decide whether a warning is printed
-            for feature, (places, steps) in zip(self.features.values(), found, strict=True):
+            for hot, (places, steps) in zip(self.layout.hot, found, strict=True):
                 total += weights[at + places]
-                at += feature.width
+                at += hot
                 if steps is not None:
-                    total += (steps / STEPS)[:, None] * weights[at - 1]
+                    total += (steps / STEPS)[:, None] * weights[at]
+                    at += 1
         return total
 
     def _found(self, table: pa.Table) -> list[tuple[NDArray[np.int64], NDArray[np.float64] | None]]:
-        """For each feature, which of its columns is 1 in each row, and the scaled value in steps, if there is one."""
+        """For each feature, then each pair, which of its columns is 1 in each row, and the scaled value in steps, if any."""
         _refuse(input_types.of_features(table.schema, self.features))
         found: list[tuple[NDArray[np.int64], NDArray[np.float64] | None]] = []
         for name, feature in self.features.items():
@@ -232,7 +247,8 @@ class Encoder:
                 cells = np.where(nulls, feature.cells, cells)
                 steps = None if steps is None else np.where(nulls, 0.0, steps)
             found.append((cells, steps))
-        return found
+        at = {name: places for name, (places, _) in zip(self.features, found, strict=True)}
+        return found + [(at[one] * self.features[other].hot + at[other], None) for one, other in self.pairs]
 
     def labels(self, table: pa.Table) -> NDArray[np.float64]:
         """The label of each row: 0 or 1, the index of the class, or the clipped number; NaN if there is none.
@@ -259,6 +275,7 @@ class Encoder:
             "features": {name: _fields(feature) for name, feature in self.features.items()},
             "edges": {name: list(cuts) for name, cuts in self.edges.items()},
             "vocabulary": {name: category_values.to_json(listed) for name, listed in self.vocabulary.items()},
+            **({"pairs": [list(pair) for pair in self.pairs]} if self.pairs else {}),
         }
 
     @classmethod
@@ -279,6 +296,7 @@ class Encoder:
                 features={name: _made(fields, Number, Category) for name, fields in content["features"].items()},
                 edges=dict(content["edges"]),
                 vocabulary={name: category_values.from_json(listed) for name, listed in content["vocabulary"].items()},
+                pairs=content.get("pairs", ()),
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             message = f"is no encoder: {error}" if isinstance(error, RequestError) else "is no encoder"
@@ -297,15 +315,16 @@ class Encoder:
         return self.vocabulary[name] if feature.categories is None else feature.categories
 
 
-def layout_of(features: Mapping[str, Feature]) -> CodeLayout:
-    """How rows of some features are written as codes: it follows from what is declared.
+def layout_of(features: Mapping[str, Feature], pairs: Sequence[feature_pairs.Pair]) -> CodeLayout:
+    """How rows of some features, and then of pairs of them, are written as codes: it follows from what is declared.
 
-    >>> layout_of({"x": Number(column="x", min_value=0, max_value=1, bins=4, scaled=True)}).hot
-    (5,)
+    >>> x, y = Number(column="x", min_value=0, max_value=1, bins=4, scaled=True), Category(column="y", most=2)
+    >>> layout_of({"x": x, "y": y}, [("x", "y")]).hot
+    (5, 3, 15)
     """
-    scaled = tuple(isinstance(feature, Number) and feature.scaled for feature in features.values())
-    hot = (feature.width - own for feature, own in zip(features.values(), scaled, strict=True))
-    return CodeLayout(hot=tuple(hot), scaled=scaled)
+    hot = (*(feature.hot for feature in features.values()), *feature_pairs.columns(pairs, features))
+    scaled = [feature.width > feature.hot for feature in features.values()]
+    return CodeLayout(hot=hot, scaled=(*scaled, *(False for _ in pairs)))
 
 
 def _edges(name: str, feature: Number, given: Mapping[str, Sequence[float]]) -> tuple[float, ...]:

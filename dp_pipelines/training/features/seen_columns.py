@@ -22,6 +22,8 @@ from dp_pipelines.training.kept_draws import Released
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
+Sum = tuple[int, Sequence[int]]
+"""A column, and others that add up to it in every row."""
 
 STANDS_OUT = 3.0
 """Standard deviations of its noise above which a moment is one."""
@@ -30,6 +32,12 @@ TOGETHER = 0.0
 """Standard deviations of their noise above which columns that were dropped are had by somebody, taken together. To take nobody
 for somebody costs a little noise; the other way round, what these examples share is lost (.002 of the AUC of Ta Feng at 0.5).
 """
+
+TOGETHER_OF_PAIR = 2.0
+"""The same of dropped cells of a pair. A feature's column stays for whoever has them, and each of its sums would add noise."""
+
+DEPENDENT = 1e-9
+"""A direction of sums that is so much shorter than the longest is none: it follows from others, as numbers are rounded."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -42,6 +50,7 @@ class SeenColumns:
         moments: (width, width), symmetric: the mean of x x' over units, with the noise of the release; zero likewise.
         typical: the norm of a typical whitened row.
         one_of: columns of which each row has exactly one.
+        parts: columns of features that pairs divide, each with its cells.
     """
 
     columns: Flags
@@ -49,6 +58,7 @@ class SeenColumns:
     moments: Floats
     typical: float
     one_of: Sequence[Sequence[int]] = ()
+    parts: Sequence[Sum] = ()
 
 
 def standing_out(noisy: Floats, noise_stddev: float) -> Flags:
@@ -68,7 +78,13 @@ def standing_out(noisy: Floats, noise_stddev: float) -> Flags:
     return found
 
 
-def seen(noisy: Floats, units: Released, noise_stddev: float, one_of: Sequence[Sequence[int]] = ()) -> SeenColumns:
+def seen(
+    noisy: Floats,
+    units: Released,
+    noise_stddev: float,
+    one_of: Sequence[Sequence[int]] = (),
+    parts: Sequence[Sum] = (),
+) -> SeenColumns:
     """The columns that stand out, and how they are whitened: as if the others did not exist.
 
     Args:
@@ -77,6 +93,7 @@ def seen(noisy: Floats, units: Released, noise_stddev: float, one_of: Sequence[S
         noise_stddev: of each coordinate of `noisy`.
         one_of: columns of which each row has exactly one, so that they add up to the constant: those of each feature. No example
             tells what a weight more on all of them and less on the constant would do, and noise has no part in it either.
+        parts: columns of features, each with the cells of a pair that add up to it: likewise.
 
     >>> seen(np.array([400.0, 0.0, 0.0]), Released(100.0), 1.0).whitening[1].tolist()
     [0.0, 0.0]
@@ -89,7 +106,8 @@ def seen(noisy: Floats, units: Released, noise_stddev: float, one_of: Sequence[S
     root = np.where(near == far, 1.0, math.sqrt(2))  # off the diagonal, moments are released times sqrt(2)
     means = np.zeros((len(kept), len(kept)))
     means[near, far] = means[far, near] = of_these / root
-    told = _told_by_examples(columns, _exhausted(noisy, noise_stddev, columns, one_of))
+    sums = [*((0, listed) for listed in one_of), *((whole, listed) for whole, listed in parts if columns[whole])]
+    told = _told_by_examples(columns, _exhausted(noisy, noise_stddev, columns, sums), dependent=bool(parts))
     means = told @ means @ told
     of_these = means[near, far] * root
     found = moments.directions(of_these, units, noise_stddev)
@@ -98,11 +116,17 @@ def seen(noisy: Floats, units: Released, noise_stddev: float, one_of: Sequence[S
     whitening[both] = told @ found.whitening @ told
     matrix[both] = means / max(1.0, units)
     typical = math.sqrt(max(found.effective_width, 1.0))
-    return SeenColumns(columns=columns, whitening=whitening, moments=matrix, typical=typical, one_of=one_of)
+    return SeenColumns(
+        columns=columns, whitening=whitening, moments=matrix, typical=typical, one_of=one_of, parts=parts
+    )
 
 
 def all_columns(
-    noisy: Floats, units: Released, noise_stddev: float, one_of: Sequence[Sequence[int]] = ()
+    noisy: Floats,
+    units: Released,
+    noise_stddev: float,
+    one_of: Sequence[Sequence[int]] = (),
+    parts: Sequence[Sum] = (),
 ) -> SeenColumns:
     """All columns, whether they stand out or not, whitened as version 0.1.0 did. Arguments as for `seen`.
 
@@ -120,38 +144,48 @@ def all_columns(
         moments=matrix,
         typical=math.sqrt(max(found.effective_width, 1.0)),
         one_of=one_of,
+        parts=parts,
     )
 
 
-def _exhausted(
-    noisy: Floats, noise_stddev: float, columns: Flags, one_of: Sequence[Sequence[int]]
-) -> list[Sequence[int]]:
-    """The features whose dropped columns together are nothing but noise: those that stand out add up to the constant.
+def _exhausted(noisy: Floats, noise_stddev: float, columns: Flags, sums: Sequence[Sum]) -> list[Sum]:
+    """The sums whose dropped columns together are nothing but noise: those that stand out add up to the whole.
 
-    Of other features they do not: an example that has none of them is told apart by that.
+    Of others they do not: an example that has none of them is told apart by that.
     """
     rows, across = np.triu_indices(len(columns))
     own = noisy[rows == across]
     found = []
-    for listed in one_of:
+    for whole, listed in sums:
         dropped = [column for column in listed if not columns[column]]
-        if float(own[dropped].sum()) <= TOGETHER * noise_stddev * math.sqrt(len(dropped)):
-            found.append(listed)
+        most = TOGETHER if whole == 0 else TOGETHER_OF_PAIR
+        if float(own[dropped].sum()) <= most * noise_stddev * math.sqrt(len(dropped)):
+            found.append((whole, listed))
     return found
 
 
-def _told_by_examples(columns: Flags, one_of: Sequence[Sequence[int]]) -> Floats:
-    """The projection, of the columns that stand out, on the directions in which examples can differ."""
-    apart = np.zeros((len(columns), len(one_of)))
-    apart[0] = 1.0
-    for place, listed in enumerate(one_of):
+def _told_by_examples(columns: Flags, sums: Sequence[Sum], *, dependent: bool) -> Floats:
+    """The projection, of the columns that stand out, on the directions in which examples can differ.
+
+    Args:
+        columns: which stand out.
+        sums: what adds up, so that examples cannot differ in it.
+        dependent: whether some of these may follow from others, as those of pairs do.
+    """
+    apart = np.zeros((len(columns), len(sums)))
+    for place, (whole, listed) in enumerate(sums):
+        apart[whole, place] = 1.0
         apart[list(listed), place] = -1.0
-    there = apart[columns][:, [bool(columns[list(listed)].any()) for listed in one_of]]
-    whole = np.eye(int(columns.sum()))
+    there = apart[columns][:, [bool(columns[list(listed)].any()) for _, listed in sums]]
+    whole_space = np.eye(int(columns.sum()))
     if not there.size:
-        return whole
-    basis, _ = np.linalg.qr(there)
-    result: Floats = whole - basis @ basis.T
+        return whole_space
+    if dependent:
+        left, lengths, _ = np.linalg.svd(there, full_matrices=False)
+        basis = left[:, lengths > DEPENDENT * lengths[0]]
+    else:
+        basis, _ = np.linalg.qr(there)
+    result: Floats = whole_space - basis @ basis.T
     return result
 
 

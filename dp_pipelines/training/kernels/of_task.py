@@ -63,7 +63,7 @@ def _coded(task: TrainModel) -> "Kernel":
         from dp_pipelines.training.kernels.coded_linear import CodedLinear
     except ImportError:
         return _over_columns(task)
-    layout = layout_of(task.features)
+    layout = layout_of(task.features, task.pairs)
     linear = CodedLinear(layout=layout, label=task.label, class_weights=task.steps.relative_weights)
     linear.compile(sampled=task.steps.sampling_rate < 1)
     return linear

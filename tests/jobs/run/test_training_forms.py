@@ -64,6 +64,14 @@ CASES: dict[str, dict[str, Any]] = {
         }
     ),
     "categories alone that are found": model(features={"product": {"kind": "category", "most": 3}}),
+    "pairs": model(
+        features={
+            "product": {"kind": "category", "most": 3},
+            "note": {"kind": "category", "categories": ["7", "x"]},
+            "store": {**LINE, "bins": 3},
+        },
+        pairs=[["product", "store"], ["note", "product"]],
+    ),
     "classes": model(label=PRODUCT),
     "more classes than cells": model(
         label={**PRODUCT, "classes": ["p0", "p1", "p2", "p3", "p4"]}, evaluation={"cells": 8, "weighting": "units"}
@@ -192,6 +200,43 @@ def test_one_bin_that_says_nothing_of_its_value_is_refused_with_a_hint(shop: Sho
         assert "only whether there is a value; write scaled: true for a straight line" in ended.err
         assert "job.yaml:" in ended.err
     assert len(opened(shop).history) == before
+
+
+@pytest.mark.parametrize(
+    ("pairs", "words"),
+    [
+        ([["store", "stores"]], "pairs.0: names 'stores', which is no feature; did you mean 'store'?"),
+        ([["store", "note"], ["note", "store"]], "pairs.1: is a pair that stands there already"),
+        ([["store", "note", "note"]], "pairs.0: must be two names of features"),
+        ([["store"]], "pairs.0: must be two names of features"),
+        ([["store", "store"]], "pairs.0: names 'store' twice"),
+        (["store"], "pairs.0: must be"),
+    ],
+)
+def test_pairs_that_are_none_are_refused_at_their_line_before_anything_is_read(
+    shop: Shop, call: Call, pairs: Any, words: str
+) -> None:
+    features = {"store": {**LINE, "bins": 2}, "note": {"kind": "category", "categories": ["7"]}}
+    shop.write(stages={"model": model(features=features, pairs=pairs)})
+    before = len(opened(shop).history)
+    for command in (("plan",), ("run", "--output", shop.folder / "out")):
+        ended = call(command[0], shop.job, *command[1:])
+        assert ended.code == 2
+        assert words in ended.err
+        assert "job.yaml:" in ended.err
+    assert len(opened(shop).history) == before
+    shop.write(stages={"model": model(features=features, pairs=pairs)}, source={"parquet": "later/*.parquet"})
+    assert words in call("plan", shop.job).err
+
+
+def test_plan_says_the_columns_of_each_pair(shop: Shop, call: Call) -> None:
+    features = {"store": {**LINE, "bins": 2}, "note": {"kind": "category", "most": 4}}
+    shop.write(stages={"model": model(features=features, pairs=[["store", "note"]])})
+    assert "of 25 columns, pairs have: store and note (15 columns)" in call("plan", shop.job).out
+    described = json.loads(call("plan", shop.job, "--json").out)
+    (stage,) = (stage for stage in described["stages"] if stage["name"] == "model")
+    assert stage["pairs"] == [{"features": ["store", "note"], "columns": 15}]
+    assert stage["features"] == 1 + 4 + 5 + 15
 
 
 @pytest.mark.parametrize("broken", ["__post_init__", "encode", "labels"])

@@ -22,7 +22,10 @@ TASK = TrainModel(
         "x": Number(column="x", min_value=0, max_value=1, edges=[0.2, 0.5], scaled=True),
         "k": Category(column="k", categories=[f"c{place}" for place in range(300)]),
         "z": Number(column="x", min_value=0, max_value=1, bins=1, scaled=True),
+        "few": Category(column="k", categories=[f"c{place}" for place in range(0, 300, 17)]),
+        "cuts": Number(column="x", min_value=0, max_value=1, edges=[place / 20 for place in range(1, 20)]),
     },
+    pairs=[("x", "few"), ("few", "cuts")],  # of 76 and of 399 columns: in one byte, and in two
 )
 ENCODER = Encoder.of(TASK)
 KERNEL = CodedLinear(layout=ENCODER.layout, label=TASK.label)

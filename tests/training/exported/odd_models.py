@@ -1,4 +1,4 @@
-"""Models whose features, cuts, categories and weights are odd, and rows that are odd for them.
+"""Models whose features, pairs, cuts, categories and weights are odd, and rows that are odd for them.
 
 In: choices of hypothesis. Out: an artefact and a table of examples with its features' columns. Holds: every kind of feature
 and label is among them; values stand on cuts and beside them. Not covered: columns of types that are no number and no
@@ -157,7 +157,11 @@ def models(draw: st.DrawFn) -> tuple[Artefact, pa.Table]:
         ClassLabel(column="y", classes=["a'b", "B", "b"]),
         ClassLabel(column="y", classes=[3, -1]),
     )
-    task = TrainModel(privacy_unit="u", label=draw(st.sampled_from(labels)), features=features, whiten=False)
+    able = [name for name, feature in features.items() if feature.cells > 1]
+    pairs = draw(st.lists(st.sampled_from([*itertools.combinations(able, 2)]), unique=True)) if len(able) > 1 else []
+    task = TrainModel(
+        privacy_unit="u", label=draw(st.sampled_from(labels)), features=features, whiten=False, pairs=pairs
+    )
     made = np.random.default_rng(draw(st.integers(0, 2**32)))
     parameters = made.normal(size=task.size) * 10.0 ** draw(st.sampled_from([0, 0, 0, -8, 1, 4]))
     encoder = Encoder.of(task, edges=edges, vocabulary=vocabulary)

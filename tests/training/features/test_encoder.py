@@ -24,13 +24,13 @@ DAY = datetime.date(2026, 1, 31)
 EDGES = (-1.0, 0.0, 0.0, 2.5)
 
 
-def task(features=None, label=None):
+def task(features=None, label=None, pairs=()):
     features = features or {"x": Number(column="x", min_value=-4, max_value=4, bins=5)}
-    return TrainModel(privacy_unit="u", label=label or BinaryLabel(column="y"), features=features)
+    return TrainModel(privacy_unit="u", label=label or BinaryLabel(column="y"), features=features, pairs=pairs)
 
 
-def encoder(features=None, label=None, **found):
-    return Encoder.of(task(features, label), **found)
+def encoder(features=None, label=None, pairs=(), **found):
+    return Encoder.of(task(features, label, pairs), **found)
 
 
 NUMBER = encoder({"x": Number(column="x", min_value=-4, max_value=4, bins=5, scaled=True)}, edges={"x": EDGES})
@@ -156,8 +156,11 @@ LABELS = [
 ]
 
 
-def whole(label=LABELS[0]):
-    return encoder(ALL, label, edges={"visits": [3, 3, 3.5]}, vocabulary={"age": ["B", "free place 1"]})
+PAIRS = [("visits", "age"), ("open", "visits"), ("day", "price")]
+
+
+def whole(label=LABELS[0], pairs=()):
+    return encoder(ALL, label, pairs, edges={"visits": [3, 3, 3.5]}, vocabulary={"age": ["B", "free place 1"]})
 
 
 rows = st.fixed_dictionaries(
@@ -180,41 +183,98 @@ SCHEMA = pa.schema(
 )
 
 
-@given(st.lists(rows, max_size=8), st.integers(0, 8))
-def test_a_row_depends_on_itself_alone_and_stays_within_the_stated_norm(listed, at):
-    table, made = pa.Table.from_pylist(listed, SCHEMA), whole()
+@given(st.lists(rows, max_size=8), st.integers(0, 8), st.sampled_from([(), PAIRS]))
+def test_a_row_depends_on_itself_alone_and_stays_within_the_stated_norm(listed, at, pairs):
+    table, made = pa.Table.from_pylist(listed, SCHEMA), whole(pairs=pairs)
     found = made.encode(table)
     assert found.shape == (len(listed), made.width)
-    assert made.width == task(ALL).width
+    assert made.width == task(ALL, pairs=pairs).width
     assert np.array_equal(np.rint(found * 2.0**16), found * 2.0**16)
     assert (np.linalg.norm(found.astype(np.float64), axis=1) <= made.row_norm).all()
     alone = np.concatenate([made.encode(table.slice(0, at)), made.encode(table.slice(at))])
     assert alone.tobytes() == found.tobytes()
 
 
-def test_the_norm_is_reached():
-    row = pa.Table.from_pylist([{"visits": 60, "price": 1.0}], SCHEMA)
-    assert np.linalg.norm(whole().encode(row).astype(np.float64)) == pytest.approx(whole().row_norm, rel=1e-12)
+@pytest.mark.parametrize("pairs", [(), PAIRS], ids=["alone", "pairs"])
+def test_the_norm_is_reached(pairs):
+    row, made = pa.Table.from_pylist([{"visits": 60, "price": 1.0}], SCHEMA), whole(pairs=pairs)
+    assert np.linalg.norm(made.encode(row).astype(np.float64)) == pytest.approx(made.row_norm, rel=1e-12)
 
 
-def test_names_are_readable_and_all_different():
-    assert len(set(whole().names)) == len(whole().names) == whole().width
-    assert whole().names[:8] == (
-        "constant",
-        "visits below 3",
-        "visits in [3, 3)",
-        "visits in [3, 3.5)",
-        "visits from 3.5",
-        "visits is missing",
-        "visits, scaled",
-        "price below 0",
+@given(st.lists(rows, max_size=8))
+def test_a_pair_is_the_product_of_its_features_columns(listed):
+    """And the columns before it are those of a model without pairs."""
+    table, made, plain = pa.Table.from_pylist(listed, SCHEMA), whole(pairs=PAIRS), whole()
+    found, at = made.encode(table), plain.width
+    assert np.array_equal(found[:, :at], plain.encode(table))
+    for first, second in PAIRS:
+        one, other = (found[:, list(made.one_of[list(ALL).index(name)])] for name in (first, second))
+        product = (one[:, :, None] * other[:, None, :]).reshape(len(listed), one.shape[1] * other.shape[1])
+        assert np.array_equal(found[:, at : at + product.shape[1]], product)
+        assert (product.sum(axis=1) == 1).all()
+        at += product.shape[1]
+    assert at == made.width
+    for column, parts in made.parts:
+        assert np.array_equal(found[:, column], found[:, list(parts)].sum(axis=1))
+
+
+def test_names_of_cells_are_those_of_both_columns_and_all_different():
+    made = whole(pairs=PAIRS)
+    assert len(set(made.names)) == len(made.names) == made.width
+    assert made.names[whole().width :][:4] == (
+        "visits below 3 and age = B",
+        "visits below 3 and age = free place 1",
+        "visits below 3 and age: free place 1",
+        "visits below 3 and age is another or missing",
     )
-    assert {"one bin is a number", "age = B", "age: free place 1", "open = true"} <= set(whole().names)
+    assert made.names[: whole().width] == whole().names
+    assert [len(columns) for columns in made.one_of[len(ALL) :]] == [5 * 4, 3 * 5, 2 * 3]
 
 
+def test_a_file_without_pairs_is_as_it_was():
+    assert list(whole().to_json()) == ["label", "features", "edges", "vocabulary"]
+    assert whole(pairs=PAIRS).to_json()["pairs"] == [list(pair) for pair in PAIRS]
+
+
+NUMBERS_ALONE = {
+    "a": Number(column="a", min_value=0, max_value=1, bins=2),
+    "b": Category(column="b", most=3),
+    "line": Number(column="c", min_value=0, max_value=1, bins=1, scaled=True),
+}
+
+
+@pytest.mark.parametrize(
+    ("pairs", "field", "message"),
+    [
+        ("ab", "pairs", "a list of pairs of features; write e.g."),
+        ([["a"]], "pairs.0", "must be two names"),
+        ([["a", "b"], ["a", "b", "line"]], "pairs.1", "must be two names"),
+        (["ab"], "pairs.0", "must be two names"),
+        ([["a", 1]], "pairs.0", "must be two names"),
+        ([["a", "bb"]], "pairs.0", "names 'bb', which is no feature; did you mean 'b'"),
+        ([["a", "a"]], "pairs.0", "names 'a' twice"),
+        ([["a", "b"], ["b", "a"]], "pairs.1", "stands there already"),
+        ([["a", "line"]], "pairs.0", "names 'line', whose single bin"),
+    ],
+)
+def test_pairs_that_are_none_are_refused(pairs, field, message):
+    with pytest.raises(RequestError, match=message) as caught:
+        task(NUMBERS_ALONE, pairs=pairs)
+    assert caught.value.field == field
+
+
+def test_pairs_that_take_too_many_columns_are_refused_and_those_at_the_limit_are_not():
+    features = {name: Category(column=name, most=most) for name, most in {"a": 29, "b": 29, "c": 60, "d": 1}.items()}
+    assert task(features, pairs=[("a", "b")]).width == 1 + 30 + 30 + 61 + 2 + 30 * 30 == 1024
+    too_many = r"1084 columns \(960 of them for pairs\), more than the limit of 1024; use fewer pairs"
+    with pytest.raises(RequestError, match=too_many):
+        task(features, pairs=[("a", "b"), ("a", "d")])
+
+
+@pytest.mark.parametrize("pairs", [(), PAIRS], ids=["alone", "pairs"])
 @pytest.mark.parametrize("label", LABELS, ids=["binary", "classes", "number"])
-def test_an_encoder_comes_back_from_json_as_it_was(label):
-    made = whole(label)
+def test_an_encoder_comes_back_from_json_as_it_was(label, pairs):
+    made = whole(label, pairs)
     again = Encoder.from_json(json.loads(json.dumps(made.to_json(), allow_nan=False)))
     assert again == made
     assert again.names == made.names
@@ -259,6 +319,9 @@ def damaged(*path, value=None):
         damaged("vocabulary", "age", value=[["text", "a"]] * 2),
         damaged("vocabulary", "age", value=[["text", str(i)] for i in range(4)]),
         damaged("vocabulary", "age"),
+        damaged("pairs", value=[["age"]]),
+        damaged("pairs", value=[["age", "sex"]]),
+        damaged("pairs", value={"age": "visits"}),
     ],
 )
 def test_json_that_is_no_encoder_is_refused(content):

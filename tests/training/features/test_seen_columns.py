@@ -10,6 +10,7 @@ from dp_pipelines import BinaryLabel, Category, Number, Plan, Steps, TrainModel
 from dp_pipelines.training import fit
 from dp_pipelines.training.description import Statement
 from dp_pipelines.training.features import moments, seen_columns
+from dp_pipelines.training.features.encoder import Encoder
 from dp_pipelines.training.kept_draws import InMemory, Released
 
 STDDEV = 20.0
@@ -133,3 +134,37 @@ def test_who_has_none_of_the_columns_that_stand_out_is_told_apart_where_they_are
     noisy = (nobody.T @ nobody)[np.triu_indices(9)] * moments._weights(9)
     found = seen_columns.seen(noisy, Released(float(count)), few / 2.9, [list(range(1, 9))])
     assert found.whitening[:3, :3] @ none_of_them == pytest.approx(np.zeros(3), abs=1e-12)
+
+
+def crossed(rows: int = 4000) -> tuple[np.ndarray, Encoder]:
+    """Rows of two categories and their pair, of which one cell is empty; the encoder."""
+    names = {name: Category(column=name, categories=["p", "q"]) for name in "ab"}
+    asked = TrainModel(privacy_unit="u", label=BinaryLabel(column="y"), features=names, pairs=[("a", "b")])
+    made, encoder = np.random.default_rng(3), Encoder.of(asked)
+    values = {name: made.choice(["p", "q", "r"], rows) for name in "ab"}
+    values["b"] = np.where((values["a"] == "q") & (values["b"] == "q"), "p", values["b"])
+    return encoder.encode(pa.table(values)).astype(float), encoder
+
+
+def test_noise_moves_no_weights_in_directions_that_pairs_add_nothing_to() -> None:
+    """Seven columns and nine cells: nine combinations less an empty one are all that examples can differ in."""
+    rows, encoder = crossed()
+    noisy = next(drawn for drawn in (released(rows, seed) for seed in range(99)) if empty_cell(drawn, rows) < 0)
+    found = seen_columns.seen(noisy, Released(4000.0), STDDEV, encoder.one_of, encoder.parts)
+    assert found.columns.sum() == 1 + 6 + 9 - 1
+    assert np.linalg.matrix_rank(found.whitening, tol=1e-6) == 8
+    assert np.linalg.matrix_rank(rows) == 8
+    for whole, listed in encoder.parts:
+        same = np.eye(16)[whole] - np.eye(16)[list(listed)].sum(axis=0)
+        assert found.whitening @ (same * found.columns) == pytest.approx(np.zeros(16), abs=1e-9)
+    white = rows @ found.whitening
+    assert np.sort(np.linalg.eigvalsh(white.T @ white / 4000))[-8:] == pytest.approx(
+        np.ones(8), abs=0.2
+    )  # the rarest cells: the ridge
+
+
+def empty_cell(noisy: np.ndarray, rows: np.ndarray) -> float:
+    """The released moment of the cell that nobody is in."""
+    (place,) = np.flatnonzero(rows.sum(axis=0) == 0)
+    near, far = np.triu_indices(rows.shape[1])
+    return float(noisy[(near == place) & (far == place)][0])

@@ -1,0 +1,75 @@
+"""Pairs of features: the cells of both, crossed, are columns of the model too.
+
+In: names of declared features, two by two. Out: the same as plain tuples; how many columns each pair has. Holds: it follows from
+what is declared; every row has exactly one of a pair's columns, whatever it holds. Not covered: which cell a row is in
+(`training.features.encoder`).
+"""
+
+import operator
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from dp_pipelines.errors import RequestError, nearest
+
+Pair = tuple[str, str]
+"""The names of two features."""
+
+
+class Crossed(Protocol):
+    """A feature, as a pair sees it."""
+
+    @property
+    def cells(self) -> int:
+        """How many values of it are told apart."""
+        ...
+
+    @property
+    def hot(self) -> int:
+        """Of how many of its columns every row has exactly one."""
+        ...
+
+
+def checked(pairs: Any, features: Mapping[str, Crossed]) -> tuple[Pair, ...]:
+    """A list of pairs.
+
+    Args:
+        pairs: as they are declared.
+        features: by name.
+
+    Raises:
+        RequestError: it is no list of pairs of two declared features that differ, or one stands there twice.
+    """
+    if not isinstance(pairs, (list, tuple)):
+        hint = "write e.g. pairs: [[age, income]]"
+        raise RequestError(field="pairs", message="must be a list of pairs of features", hint=hint)
+    found: dict[frozenset[str], Pair] = {}
+    for place, pair in enumerate(pairs):
+        field = f"pairs.{place}"
+        if not isinstance(pair, (list, tuple)) or len(pair) != 2 or not all(isinstance(name, str) for name in pair):
+            raise RequestError(field=field, message="must be two names of features", hint="write e.g. [age, income]")
+        first, second = pair
+        for name in pair:
+            if name not in features:
+                message = f"names {name!r}, which is no feature"
+                raise RequestError(field=field, message=message, hint=nearest(name, features))
+            if features[name].cells < 2:
+                message = f"names {name!r}, whose single bin says only whether there is a value"
+                raise RequestError(field=field, message=message, hint="give it bins, or leave the pair out")
+        if first == second:
+            raise RequestError(field=field, message=f"names {first!r} twice", hint="name two features")
+        if frozenset(pair) in found:
+            message = f"is a pair that stands there already: {first!r} and {second!r}"
+            raise RequestError(field=field, message=message, hint="drop one of them: their order says nothing")
+        found[frozenset(pair)] = (first, second)
+    return tuple(found.values())
+
+
+def columns(pairs: Sequence[Pair], features: Mapping[str, Crossed]) -> tuple[int, ...]:
+    """How many columns each pair has: those of its features of which a row has one, multiplied.
+
+    >>> from dp_pipelines.query.train_model import Category, Number
+    >>> age, income = Category(column="age", categories=["A", "B"]), Number(column="income", min_value=0, max_value=9)
+    >>> columns([("age", "income")], {"age": age, "income": income})
+    (33,)
+    """
+    return tuple(operator.mul(*(features[name].hot for name in pair)) for pair in pairs)
