@@ -55,7 +55,7 @@ class Watch:
         self._begun = time.time()
 
     def __enter__(self) -> "Watch":
-        self._first = {pid: _cpu(pid) for _, pid in self._all()}
+        self._first = {pid: cpu(pid) for _, pid in self._all()}
         self._thread.start()
         return self
 
@@ -85,7 +85,7 @@ class Watch:
     def _look(self) -> None:
         now: dict[str, float] = {}
         for name, pid in self._all():
-            self._last[pid] = name, max(self._last.get(pid, (name, 0.0))[1], _cpu(pid))
+            self._last[pid] = name, max(self._last.get(pid, (name, 0.0))[1], cpu(pid))
             now[name] = now.get(name, 0.0) + _memory(pid)
         if sum(now.values()) > sum(self._peak.values()):
             self._peak = now
@@ -118,7 +118,7 @@ def _parent(pid: int) -> int | None:
     return int(fields[1]) if fields else None
 
 
-def _cpu(pid: int) -> float:
+def cpu(pid: int) -> float:
     """Seconds of CPU of a process."""
     fields = _stat(pid)
     return (int(fields[11]) + int(fields[12])) / TICKS if fields else 0.0
