@@ -151,14 +151,15 @@ def all_columns(
 def _exhausted(noisy: Floats, noise_stddev: float, columns: Flags, sums: Sequence[Sum]) -> list[Sum]:
     """The sums whose dropped columns together are nothing but noise: those that stand out add up to the whole.
 
-    Of others they do not: an example that has none of them is told apart by that.
+    Of others they do not: an example that has none of them is told apart by that. A single dropped column never is: to tell its
+    examples apart would bring back the column that was dropped.
     """
     rows, across = np.triu_indices(len(columns))
     own = noisy[rows == across]
     found = []
     for whole, listed in sums:
         dropped = [column for column in listed if not columns[column]]
-        most = TOGETHER if whole == 0 else TOGETHER_OF_PAIR
+        most = STANDS_OUT if len(dropped) == 1 else TOGETHER if whole == 0 else TOGETHER_OF_PAIR
         if float(own[dropped].sum()) <= most * noise_stddev * math.sqrt(len(dropped)):
             found.append((whole, listed))
     return found

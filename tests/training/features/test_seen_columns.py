@@ -48,16 +48,19 @@ def test_with_its_true_noise_hardly_any_empty_column_is_taken_for_one() -> None:
     assert seen_columns.standing_out(released(empty), STDDEV / 2)[1:].sum() > 5
 
 
-def test_noise_moves_no_weights_in_directions_that_no_example_tells_apart() -> None:
+@pytest.mark.parametrize("above", [True, False])
+def test_noise_moves_no_weights_in_directions_that_no_example_tells_apart(above: bool) -> None:
     """More on both columns of a feature and less on the constant: the same score for every example.
 
-    Nobody has the third, and its noise says no more than that.
+    Nobody has the third, and its noise says no more than that, whether it is above zero or below.
     """
-    noisy = next(drawn for drawn in (released(columns(), seed) for seed in range(50)) if drawn[-1] < 0)
+    drawn = (released(columns(), seed) for seed in range(50))
+    noisy = next(of for of in drawn if (of[-1] > 0) == above and of[-1] <= 3 * STDDEV)
     found = seen_columns.seen(noisy, Released(4000.0), STDDEV, [[1, 2, 3]])
     assert found.whitening @ np.array([-1.0, 1.0, 1.0, 0.0]) == pytest.approx(np.zeros(4), abs=1e-12)
-    plain = seen_columns.seen(noisy, Released(4000.0), STDDEV)
-    assert np.abs(plain.whitening @ np.array([-1.0, 1.0, 1.0, 0.0])).max() > 1
+    if not above:
+        plain = seen_columns.seen(noisy, Released(4000.0), STDDEV)
+        assert np.abs(plain.whitening @ np.array([-1.0, 1.0, 1.0, 0.0])).max() > 1
     # What examples tell apart is whitened as well as before.
     rows = columns() @ found.whitening
     assert np.linalg.eigvalsh(rows.T @ rows / 4000)[-2:] == pytest.approx([1.0, 1.0], abs=0.1)
