@@ -12,6 +12,7 @@ VENV := .venv/installed
 PEERS := .venv-peers/installed
 OPACUS := .venv-opacus/installed
 PURE_LDP := .venv-pure-ldp/installed
+INTERPRET := .venv-interpret/installed
 DEMO_OUTPUT := out/demo
 ENGINES := build/engines
 MAVEN ?= mvn
@@ -54,6 +55,11 @@ $(OPACUS): $(wildcard requirements-opacus.lock)
 $(PURE_LDP): $(wildcard requirements-pure-ldp.lock)
 	@$(PYTHON) -m venv --clear .venv-pure-ldp
 	.venv-pure-ldp/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-pure-ldp.lock
+	@touch $@
+
+$(INTERPRET): $(wildcard requirements-interpret.lock)
+	@$(PYTHON) -m venv --clear .venv-interpret
+	.venv-interpret/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-interpret.lock
 	@touch $@
 
 demo: $(VENV)  ## fetch real data, publish a private report, three scheduled weeks under one budget, then a report and a model
@@ -172,11 +178,13 @@ bench: $(VENV) $(PEERS)  ## compare time, memory and accuracy with other librari
 bench-collected: $(VENV) $(PURE_LDP)  ## measure errors and speed of reports under local differential privacy; writes a page into docs/
 	$(BIN)/python benchmarks/collected.py
 
-bench-training: $(VENV) $(OPACUS)  ## measure how good models are and how fast they train; writes tables and plots into docs/
+bench-training: $(VENV) $(OPACUS) $(INTERPRET)  ## measure how good models are and how fast they train; writes tables and plots into docs/
 	$(BIN)/python examples/ta_feng/fetch.py
 	$(BIN)/python benchmarks/training.py
 	$(BIN)/python examples/tax_units/fetch.py
 	$(BIN)/python benchmarks/training_defaults.py
+	$(BIN)/python examples/first_hour/fetch.py
+	$(BIN)/python benchmarks/training_boosted.py
 	$(BIN)/python benchmarks/training_speed.py
 	$(BIN)/python benchmarks/training_steps.py
 	$(BIN)/python benchmarks/training_scale.py
@@ -195,5 +203,5 @@ lock:  ## resolve the locked versions again after a change of pyproject.toml
 	   grep -v '^#' build/lock/pins; } > requirements.lock
 
 clean:  ## remove everything these targets created, including the environments
-	rm -rf .venv .venv-peers .venv-opacus .venv-pure-ldp build dist out *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage
+	rm -rf .venv .venv-peers .venv-opacus .venv-interpret .venv-pure-ldp build dist out *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

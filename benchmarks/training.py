@@ -34,6 +34,7 @@ from dp_pipelines.training.artefact import Artefact
 from dp_pipelines.training.description import Statement
 from dp_pipelines.training.examples import bounded_examples
 from dp_pipelines.training.examples.split import split
+from dp_pipelines.training.features import input_types
 from dp_pipelines.training.kept_draws import InMemory
 
 JOB = REPOSITORY / "examples" / "ta_feng" / "customers.yaml"
@@ -104,7 +105,12 @@ def planned(request: Request, epsilon: float, stage: str = STAGE, **changed: flo
     return Plan(epsilon=epsilon, delta=budget.delta, stages={**stages, stage: task}, shares=shares), task
 
 
-def trained(data: Data, plan: Plan, task: TrainModel, key: bytes, salt: int, whole: Collection[str] = ()) -> Artefact:
+def whole_columns(request: Request, stage: str) -> frozenset[str]:
+    """The columns of whole numbers, by their public types, as a run of the job takes them."""
+    return input_types.whole_columns(request.tasks[stage].unit.expressions.output_schema)
+
+
+def trained(data: Data, plan: Plan, task: TrainModel, key: bytes, salt: int, whole: Collection[str]) -> Artefact:
     """One release of the model; `whole` names the columns of whole numbers, as in `fit.Fit`."""
     with tempfile.TemporaryDirectory() as folder:
         one = fit.Fit(
@@ -126,12 +132,12 @@ def trained(data: Data, plan: Plan, task: TrainModel, key: bytes, salt: int, who
 def results(data: Data, epsilon: float, splits: int, runs: int, **changed: float) -> list[Result]:
     """Of several splits and several releases on each, with other settings of the steps."""
     plan, task = planned(data.request, epsilon, **changed)
-    found = []
+    whole, found = whole_columns(data.request, data.stage), []
     for number in range(splits):
         key = f"split {number}".encode()
         _, held_out = data.parts(task, key)
         for run in range(runs):
-            model = trained(data, plan, task, key, run)
+            model = trained(data, plan, task, key, run, whole)
             found.append(judged(model.scores(held_out), model.encoder.labels(held_out)))
             say(f"epsilon {epsilon:g}, split {number}: AUC {found[-1].auc:.4f}, accuracy {found[-1].accuracy:.4f}")
     return found

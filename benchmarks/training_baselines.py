@@ -61,6 +61,12 @@ def exact_encoder(task: TrainModel, training: pa.Table) -> Encoder:
     return Encoder.of(task, edges=edges)
 
 
+def logistic(encoder: Encoder, training: pa.Table, held_out: pa.Table) -> Any:
+    """Scores of held-out examples by logistic regression on the same encoding."""
+    linear = LogisticRegression(max_iter=1000).fit(encoder.encode(training), encoder.labels(training))
+    return linear.decision_function(encoder.encode(held_out))
+
+
 def plain(task: TrainModel, table: pa.Table) -> Any:
     """The features as numbers, categories by their place in the list."""
     columns = []

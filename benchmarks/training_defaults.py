@@ -23,7 +23,7 @@ from gates import Gate, gates_table
 from measure import REPOSITORY, say, versions
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.linear_model import LogisticRegression
-from training import PACKAGES, Data, Result, judged, planned, row, trained
+from training import PACKAGES, Data, Result, judged, planned, row, trained, whole_columns
 
 from dp_pipelines.jobs.request.request import Request, check
 from dp_pipelines.jobs.spec import job_file
@@ -32,7 +32,6 @@ from dp_pipelines.planning.plan import Plan
 from dp_pipelines.query.train_model import TrainModel
 from dp_pipelines.training import stage_on_disk
 from dp_pipelines.training.artefact import Artefact
-from dp_pipelines.training.features import input_types
 from dp_pipelines.training.features.encoder import Encoder
 
 JOB = REPOSITORY / "examples" / "tax_units" / "earners.yaml"
@@ -85,16 +84,19 @@ def judge(measured: Measured) -> list[Gate]:
     ]
 
 
-def whole_columns(request: Request) -> frozenset[str]:
-    """The columns of whole numbers, by their public types, as a run of the job takes them."""
-    return input_types.whole_columns(request.tasks[STAGE].unit.expressions.output_schema)
+def alone(stage: str, task: TrainModel, epsilon: float, delta: float) -> Plan:
+    """The plan of a model that has the whole budget to itself."""
+    return Plan(epsilon=epsilon, delta=delta, stages={stage: task})
 
 
-def exact_encoder(plan: Plan, task: TrainModel, training: pa.Table, whole: frozenset[str]) -> Encoder:
+def exact_encoder(
+    plan: Plan, task: TrainModel, training: pa.Table, whole: frozenset[str], stage: str = STAGE
+) -> Encoder:
     """The encoder that a release without noise would give: the same ranks and the same rule, at exact quantiles. Not private."""
-    metrics = plan.round(1).stages[training_parts.bins_of(STAGE)].query.metrics
+    binned = training_parts.binned(task)
+    metrics = plan.round(1).stages[training_parts.bins_of(stage)].query.metrics if binned else {}
     edges = {}
-    for name, number in training_parts.binned(task).items():
+    for name, number in binned.items():
         column = training.column(number.column).cast(pa.float64()).drop_null().to_numpy()
         clipped = np.clip(column, number.min_value, number.max_value)
         found = np.quantile(clipped, metrics[name].quantiles, method="inverted_cdf")
@@ -106,10 +108,9 @@ def exact_encoder(plan: Plan, task: TrainModel, training: pa.Table, whole: froze
 def without_privacy(request: Request, training: pa.Table, held_out: pa.Table, trees: bool) -> list[Result]:
     """Logistic regression on the same encoding and, where asked for, boosted trees on the features as they are."""
     plan, task = planned(request, 1.0, STAGE)
-    encoder = exact_encoder(plan, task, training, whole_columns(request))
+    encoder = exact_encoder(plan, task, training, whole_columns(request, STAGE))
     labels, true = encoder.labels(training), encoder.labels(held_out)
-    linear = LogisticRegression(max_iter=1000).fit(encoder.encode(training), labels)
-    found = [judged(linear.decision_function(encoder.encode(held_out)), true)]
+    found = [judged(training_baselines.logistic(encoder, training, held_out), true)]
     if trees:
         boosted = HistGradientBoostingClassifier(random_state=0)
         boosted.fit(training_baselines.plain(task, training), labels)
@@ -127,7 +128,7 @@ def on_kept_columns(model: Artefact, training: pa.Table, held_out: pa.Table) -> 
 
 def measure(data: Data, epsilons: Sequence[float], splits: int, runs: int, trees: bool) -> Measured:
     """Every model, on several divisions of the units, with several releases on each."""
-    whole = whole_columns(data.request)
+    whole = whole_columns(data.request, STAGE)
     private: dict[float, list[Result]] = {epsilon: [] for epsilon in epsilons}
     taken: dict[float, list[Mapping[str, float]]] = {epsilon: [] for epsilon in epsilons}
     kept: dict[float, list[tuple[int, Result]]] = {epsilon: [] for epsilon in epsilons}
