@@ -23,6 +23,7 @@ from dp_pipelines import (
     Sum,
 )
 from dp_pipelines.accounting import accountant
+from dp_pipelines.noise import noise_schedule
 from dp_pipelines.planning import candidate, rounds
 
 PUBLIC = PublicPartitions(keys=[("a",), ("b",)])
@@ -85,7 +86,7 @@ def test_the_noise_of_a_round_is_in_inverse_proportion_to_its_part(split):
 def test_the_split_of_52_weeks_stays_sensible():
     parts = [float(rounds.ratio("exponential", 52, n)) for n in range(1, 53)]
     assert parts[0] == 1
-    assert parts[-1] == rounds.GROWTH
+    assert parts[-1] == noise_schedule.GROWTH
     assert [b / a for a, b in itertools.pairwise(parts)] == pytest.approx([16 ** (1 / 51)] * 51, rel=1e-5)
     assert [float(rounds.ratio("exponential", 3, n)) for n in (1, 2, 3)] == [1, 2, 4]
 
@@ -97,7 +98,7 @@ def test_parts_rise_from_one_and_are_the_same_on_every_machine(split, runs, data
     assert isinstance(part, Fraction)
     assert rounds.ratio(split, runs, 1) == 1
     assert number == 1 or part > rounds.ratio(split, runs, number - 1)
-    assert split == "linear" or part <= rounds.GROWTH
+    assert split == "linear" or part <= noise_schedule.GROWTH
 
 
 def test_with_a_constant_split_every_round_is_the_plan():
