@@ -78,7 +78,7 @@ def test_every_schedule_spends_the_whole_budget_and_no_more(schedule: str) -> No
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
-def test_the_noise_of_a_round_is_in_inverse_proportion_to_its_part(schedule: Any) -> None:
+def test_the_noise_of_a_federated_round_follows_its_part(schedule: Any) -> None:
     noise = training_noise.multipliers(planned(schedule=schedule)["model"])
     weighted = [float(each * ratio(schedule, 6, number)) for number, each in enumerate(noise, 1)]
     assert weighted == pytest.approx([weighted[0]] * 6, rel=0.03)
@@ -232,7 +232,7 @@ def test_a_killed_run_goes_on_from_its_last_round_and_draws_no_kept_round_again(
     rounds: dict[str, Any], network: bool, tmp_path: pathlib.Path
 ) -> None:
     """Whatever the rows have become since: noise of one round never falls on two sums."""
-    task = model(steps=Rounds(**{"steps": 6, **rounds}), **({"model": MLP(hidden=(3,))} if network else {}))
+    task = model(steps=Rounds(**{"steps": 12, **rounds}), **({"model": MLP(hidden=(3,))} if network else {}))
     plan = Plan(epsilon=8.0, delta=1e-6, stages={"model": task})
     draws = Counted(dies_after=4)
     with pytest.raises(KeyboardInterrupt):
@@ -244,8 +244,8 @@ def test_a_killed_run_goes_on_from_its_last_round_and_draws_no_kept_round_again(
     told: list[str] = []
     done = run(plan, tmp_path / "second", draws, rows(seed=2), told)
     assert {step: draws.get(f"model.step-{step}") for step in range(1, 5)} == kept
-    assert [text for text in told if "step" in text] == [f"training model: step {step} of 6" for step in (5, 6)]
-    states = [trainer.TrainingState.from_bytes(draws.get(f"model.step-{step}") or b"") for step in range(1, 7)]
+    assert [text for text in told if "step" in text] == [f"training model: step {step} of 12" for step in range(5, 13)]
+    states = [trainer.TrainingState.from_bytes(draws.get(f"model.step-{step}") or b"") for step in range(1, 13)]
     assert done.artefact.path["gradient_norm"] == tuple(states[-1].norms)
     assert done.artefact.path["gradient_norm"][:4] == tuple(states[3].norms)
     again = run(plan, tmp_path / "third", draws, rows(seed=3))
