@@ -62,7 +62,6 @@ KINDS_COMPARED = {
     "dp_pipelines.jobs.spec.select_stages": "the tag of a stage, before its model is known",
     "dp_pipelines.jobs.spec.collected_job": "the tag of a stage, before its model is known",
     "dp_pipelines.jobs.spec.job_file": "the tag of a stage, before its model is known",
-    "dp_pipelines.jobs.terminal.summary": "reads the plan's JSON",
 }
 """Modules that compare a kind with one that they spell, each with the reason: what a kind does, its own object says."""
 
