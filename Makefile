@@ -181,6 +181,7 @@ bench-collected: $(VENV) $(PURE_LDP)  ## measure errors and speed of reports und
 bench-training: $(VENV) $(OPACUS) $(INTERPRET)  ## measure how good models are and how fast they train; writes tables and plots into docs/
 	$(BIN)/python examples/ta_feng/fetch.py
 	$(BIN)/python benchmarks/training.py
+	$(BIN)/python benchmarks/federate.py
 	$(BIN)/python examples/tax_units/fetch.py
 	$(BIN)/python benchmarks/training_defaults.py
 	$(BIN)/python examples/first_hour/fetch.py

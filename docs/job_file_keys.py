@@ -28,6 +28,11 @@ CHAPTERS = (
     ),
     ("stages.NAME.metrics", "Metrics", "What stands under `metrics` of a stage, by the name of the published column."),
     ("stages.NAME (train)", "A stage that trains a model", ""),
+    (
+        "stages.NAME (federate)",
+        "A stage whose clients train a model",
+        "All other keys are those of a stage that trains a model; see [federated rounds](../federate.md).",
+    ),
     ("stages.NAME", "A stage that releases a table", ""),
     ("", "The job", ""),
 )
@@ -69,6 +74,8 @@ class Part:
         key = self.place.removesuffix(".NAME").rpartition(".")[2].removeprefix(COLLECTED)
         if self.kind:
             return f"{key}: {self.kind}"
+        if self.place.startswith("stages.NAME (federate)"):
+            return f"{key} of rounds"
         return f"{key} of reports" if self.place.startswith(COLLECTED) else key
 
     @property
@@ -82,7 +89,16 @@ class Part:
         return anchor(self.model, self.title)
 
 
-WHOLE = {"Job": "job", "CollectedJob": "collected-job", "Stage": "stage", "TrainStage": "train"}
+OF_MODELS = ("train", "federate")
+"""Kinds of stages that have a chapter of their own."""
+
+WHOLE = {
+    "Job": "job",
+    "CollectedJob": "collected-job",
+    "Stage": "stage",
+    "TrainStage": "train",
+    "FederateStage": "federate",
+}
 """Parts of which each begins a chapter, and their names in links."""
 
 
@@ -114,7 +130,8 @@ def parts(schema: dict[str, Any]) -> list[Part]:
         if name in found:
             return
         # A chapter of its own for models: their parts stand where those of tables do.
-        place = place + " (train)" if part["properties"].get("kind", {}).get("const") == "train" else place
+        const = part["properties"].get("kind", {}).get("const")
+        place = f"{place} ({const})" if const in OF_MODELS else place
         found[name] = Part(place, part, name)
         for key, held in part["properties"].items():
             look(held, f"{place}.{key}".removeprefix(".").replace(f"{COLLECTED}.", COLLECTED))
@@ -144,7 +161,7 @@ def page(schema: dict[str, Any]) -> str:
 
 ORDER = (
     *("The job", "A stage that releases a table", "Metrics", "A stage that trains a model"),
-    "A job over reports of devices",
+    *("A stage whose clients train a model", "A job over reports of devices"),
 )
 
 
@@ -152,7 +169,7 @@ def entries(part: Part, schema: dict[str, Any], titles: dict[str, str]) -> Itera
     """A part: its heading, what it is, whole examples, and its keys."""
     if part.title:
         yield from (f"### {part.title}", "")
-    own = part.place.replace(" (train)", "").removeprefix(COLLECTED)
+    own = re.sub(r" \((train|federate)\)", "", part.place).removeprefix(COLLECTED)
     place = f"`{own}`: " if own else ""
     yield from (f"{place}{part.schema.get('description', '')}", "")
     yield from whole_examples(part)

@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from dp_pipelines.query.compare import Compare as Compare
     from dp_pipelines.query.evaluation_groups import EvaluationGroups as EvaluationGroups
     from dp_pipelines.query.expectation import Expectation as Expectation
+    from dp_pipelines.query.federate_model import FederateModel as FederateModel
+    from dp_pipelines.query.federate_model import Rounds as Rounds
     from dp_pipelines.query.kept import Kept as Kept
     from dp_pipelines.query.query import ContributionBounds as ContributionBounds
     from dp_pipelines.query.query import PrivatePartitions as PrivatePartitions
@@ -85,6 +87,8 @@ _ROOMS = {
     "Plan": "planning.plan",
     "Best": "query.best",
     "Compare": "query.compare",
+    "FederateModel": "query.federate_model",
+    "Rounds": "query.federate_model",
     "Kept": "query.kept",
     "ContributionBounds": "query.query",
     "PrivatePartitions": "query.query",

@@ -58,10 +58,10 @@ KINDS_COMPARED = {
     "dp_pipelines.report.key_text": "an Arrow type",
     "dp_pipelines.report.ledger_page": "reads the chain's kinds of event, as an export holds them",
     "dp_pipelines.training.kernels.loops": "Numba compiles numbers, no objects",
+    "dp_pipelines.training.federated.local_loops": "Numba compiles numbers, no objects",
     "dp_pipelines.jobs.spec.select_stages": "the tag of a stage, before its model is known",
     "dp_pipelines.jobs.spec.collected_job": "the tag of a stage, before its model is known",
     "dp_pipelines.jobs.spec.job_file": "the tag of a stage, before its model is known",
-    "dp_pipelines.jobs.terminal.summary": "reads the plan's JSON",
 }
 """Modules that compare a kind with one that they spell, each with the reason: what a kind does, its own object says."""
 

@@ -24,13 +24,14 @@ from dp_pipelines.mechanisms.mechanism import Mechanism, Noise
 from dp_pipelines.mechanisms.rank_choice import RankChoice
 from dp_pipelines.mechanisms.smooth_median import MedianByPoints
 from dp_pipelines.mechanisms.training_sums import NoisyTrainingSums
-from dp_pipelines.noise import entropy
+from dp_pipelines.noise import entropy, noise_schedule
 from dp_pipelines.noise.laws import FlooredLaplace
 from dp_pipelines.plan_stages import training_parts
 from dp_pipelines.planning.noise_levels import training_noise
 from dp_pipelines.planning.plan import Plan
 from dp_pipelines.planning.stage import StagePlan, auto_statistics, shape_of
 from dp_pipelines.planning.stage_kinds import BestKind
+from dp_pipelines.query.federate_model import Rounds
 from dp_pipelines.query.rollup import RollupLevel
 from dp_pipelines.selection import thresholds
 from dp_pipelines.training import gaussian_noise as noise_of_sums
@@ -62,7 +63,13 @@ def sums_of(plan: Plan, name: str) -> ClippedVectors | None:
     """The sums of vectors that `fit` releases for a stage: how many, how long, over which share of the units."""
     fitted = training_parts.all_fits(plan.trained).get(name)
     if fitted is not None:
-        return ClippedVectors(size=fitted.size, times=fitted.steps.steps, rate=fitted.steps.sampling_rate)
+        steps, rate = fitted.steps, fitted.steps.sampling_rate
+        if isinstance(steps, Rounds):
+            rate = 1.0 if steps.participation == "visible" else rate
+            parts = [noise_schedule.ratio(steps.schedule, steps.steps, at) for at in range(1, steps.steps + 1)]
+            uneven = tuple(parts) if len(set(parts)) > 1 else None
+            return ClippedVectors(size=fitted.size, times=steps.steps, rate=rate, parts=uneven)
+        return ClippedVectors(size=fitted.size, times=steps.steps, rate=rate)
     for trained, task in plan.trained.items():
         if name == training_parts.moments_of(trained):
             return ClippedVectors(size=moments.size(task.width), times=1, rate=1.0)
@@ -271,11 +278,14 @@ def _of_sums(audited: _Audited) -> Fields:
     vectors = audited.vectors
     if vectors is None:
         return {"kind": f"{audited.statistic.name}, which nothing releases"}
-    steps = audited.noise.law.scale / training_noise.multiplier(audited.stage)  # of the norm of a vector
-    squared = int(steps**2) if steps.denominator == 1 else steps**2
+    # Of the norm of a vector, in each sum.
+    steps = [audited.noise.law.scale / each for each in training_noise.multipliers(audited.stage)]
+    together = sum(each**2 for each in steps)
+    squared = int(steps[0] ** 2) if steps[0].denominator == 1 else steps[0] ** 2
     draws = len(noise_of_sums._parts(entropy.words)) * vectors.size
     if vectors.rate == 1:
-        return {"l2_squared": squared * vectors.times, "l0": draws * vectors.times}
+        whole = int(together) if together.denominator == 1 else together
+        return {"l2_squared": whole, "l0": draws * vectors.times}
     return {
         "kind": "sampled_gaussian",
         "l2_squared": squared,

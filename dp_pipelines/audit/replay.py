@@ -293,11 +293,11 @@ def _vectors(watch: _Watch, stage: StagePlan, task: TrainModel | None) -> None:
     ((key, chosen),) = stage.choices.noises.items()
     (vectors,) = stage.sums
     record = watch.record(key)
-    multiplier = training_noise.multiplier(stage)
-    claimed = float(multiplier)
+    multipliers = training_noise.multipliers(stage)
+    claimed = np.array([float(each) for each in multipliers])
     if record is not None and record.scale is not None:
-        claimed = float(record.scale / chosen.steps)
-    squares, related = Squares(fourth_moment(RoundedGaussian(chosen.steps * multiplier))), Products()
+        claimed = np.array([float(record.scale / steps) for steps in vectors.steps_of_sums(chosen.steps)])
+    squares, related = Squares(fourth_moment(RoundedGaussian(chosen.steps * max(multipliers)))), Products()
 
     def add(noisy: Floats, exact: float, with_unit: bool, done: int) -> Floats | None:
         watch.scores[with_unit][done : done + noisy.shape[1]] += steps.score(noisy, claimed, vectors.rate)
@@ -307,13 +307,13 @@ def _vectors(watch: _Watch, stage: StagePlan, task: TrainModel | None) -> None:
         squares.add(residuals / claimed)
         related.add(residuals / claimed)
         if not with_unit:
-            watch.first = np.append(watch.first, residuals[:, 0] / claimed)
+            watch.first = np.append(watch.first, residuals[:, 0] / claimed[0])
         return residuals
 
     if task is None:
-        _moments(watch, vectors, add, multiplier)
+        _moments(watch, vectors, add, multipliers[0])
     else:
-        _steps(watch, task, add, multiplier)
+        _steps(watch, task, add, multipliers)
     watch.squares(key, squares)
     watch.related.append(related)
 
@@ -330,7 +330,7 @@ def _moments(watch: _Watch, vectors: ClippedVectors, add: _Add, multiplier: Frac
             done += len(noisy)
 
 
-def _steps(watch: _Watch, task: TrainModel, add: _Add, multiplier: Fraction) -> None:
+def _steps(watch: _Watch, task: TrainModel, add: _Add, multipliers: Sequence[Fraction]) -> None:
     kernel, reach = None, 0.0
     try:
         kernel = steps.kernel_for(task)
@@ -345,7 +345,7 @@ def _steps(watch: _Watch, task: TrainModel, add: _Add, multiplier: Fraction) -> 
     steady = Steady()
     for with_unit in (False, True):
         done = 0
-        for trial in steps.trials(task.steps, multiplier, vector, kernel, watch.replays, with_unit=with_unit):
+        for trial in steps.trials(task.steps, multipliers, vector, kernel, watch.replays, with_unit=with_unit):
             residuals = add(trial.sums, vector if with_unit else 0.0, with_unit, done)
             if residuals is not None:
                 steady.add(residuals / trial.drawn)

@@ -19,7 +19,7 @@ here.
 import dataclasses
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
@@ -75,14 +75,15 @@ class Trial:
 
     Args:
         sums: (steps, replays), the noisy sums over the clip norm.
-        drawn: the standard deviation of the noise that is drawn for them, over the clip norm: a little above the multiplier.
+        drawn: (steps,), the standard deviation of the noise that is drawn for each, over the clip norm: a little above the
+            multiplier.
         inside: in how many steps each replay's unit was sampled; without the unit None.
         sizes: how many units each step sampled.
         units: how many there were.
     """
 
     sums: Floats
-    drawn: float
+    drawn: Floats
     inside: Places | None
     sizes: Places
     units: int
@@ -148,13 +149,19 @@ class KeptInMemory:
 
 
 def trials(
-    asked: Steps, multiplier: Fraction, vector: float, kernel: "Kernel | None", replays: int, *, with_unit: bool
+    asked: Steps,
+    multipliers: Sequence[Fraction],
+    vector: float,
+    kernel: "Kernel | None",
+    replays: int,
+    *,
+    with_unit: bool,
 ) -> Iterator[Trial]:
     """Train models.
 
     Args:
         asked: the steps of the task.
-        multiplier: of the noise, as a run takes it from the plan.
+        multipliers: of the noise of each step, as a run takes them from the plan.
         vector: the length of the unit's vector, over the clip norm.
         kernel: the task's own, whose slack and chunks are taken.
         replays: how many.
@@ -179,16 +186,20 @@ def trials(
             _Places(units),
             steps,
             clip_norm=clip_norm,
-            multiplier=multiplier,
+            multiplier=multipliers,
             divisor=DIVISOR,
             draws=kept,
             name="replay",
         )
-        noise = NoisySum(size=each.size, norm=clip_norm, multiplier=multiplier, slack=trainer._slack(each))
+        slack = trainer._slack(each)
+        drawn = [
+            NoisySum(size=each.size, norm=clip_norm, multiplier=of, slack=slack).stddev / clip_norm
+            for of in multipliers
+        ]
         last = trainer.TrainingState.from_bytes(kept.content[f"replay.step-{steps.steps}"])
         yield Trial(
             sums=_noisy_sums([*each.seen, last.parameters], steps, DIVISOR) / clip_norm,
-            drawn=noise.stddev / clip_norm,
+            drawn=np.array(drawn),
             inside=each.inside if with_unit else None,
             sizes=np.array(each.sizes),
             units=units,
@@ -207,9 +218,9 @@ def _noisy_sums(path: list[Floats], steps: Steps, divisor: float) -> Floats:
     return sums
 
 
-def score(sums: Floats, multiplier: float, rate: float) -> Floats:
+def score(sums: Floats, multipliers: Floats, rate: float) -> Floats:
     """For each replay, the log-likelihood ratio of its noisy sums (steps, replays) with the unit against without it."""
-    mu = 1 / multiplier
+    mu = 1 / multipliers[:, None]
     loss = sums * (mu * mu) - mu * mu / 2
     if rate < 1:
         loss = np.logaddexp(math.log1p(-rate), math.log(rate) + loss)

@@ -37,13 +37,16 @@ def sums_record(stage: str, name: str, scale: Fraction, steps: int, vectors: Cli
 
     >>> sums_record("s", "sums", Fraction(1024), 64, ClippedVectors(size=3, times=80, rate=1.0)).l2_squared == 80 * 64**2
     True
+    >>> halved = ClippedVectors(size=3, times=2, rate=1.0, parts=(Fraction(1), Fraction(2)))
+    >>> sums_record("s", "sums", Fraction(1024), 64, halved).l2_squared == 64**2 + 128**2
+    True
     >>> sums_record("s", "sums", Fraction(1024), 64, ClippedVectors(size=3, times=80, rate=0.1)).kind
     'sampled_gaussian'
     """
     draws = DRAWS * vectors.size
     if vectors.rate == 1:
-        # Vectors that differ by c each, one after the other, differ by c * sqrt(times) in all.
-        squared = vectors.times * steps**2
+        # Vectors that differ by c_1, c_2, ... one after the other differ by the root of the sum of their squares in all.
+        squared = sum(own * own for own in vectors.steps_of_sums(steps))
         return MechanismRecord(
             stage=stage, name=name, kind="gaussian", scale=scale, l2_squared=squared, l0=draws * vectors.times
         )
@@ -65,7 +68,7 @@ def influence(vectors: ClippedVectors) -> float:
     >>> influence(ClippedVectors(size=3, times=100, rate=0.1))
     1.0
     """
-    return math.sqrt(vectors.times) * vectors.rate
+    return math.sqrt(vectors.squares) * vectors.rate
 
 
 def squares(vectors: ClippedVectors, scale: float) -> float:
@@ -75,5 +78,5 @@ def squares(vectors: ClippedVectors, scale: float) -> float:
     4.0
     """
     if vectors.rate == 1:
-        return vectors.times / scale**2
+        return float(vectors.squares) / scale**2
     return vectors.times * vectors.rate**2 * math.expm1(min(1 / scale**2, 50.0))

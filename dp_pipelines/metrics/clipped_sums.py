@@ -7,6 +7,7 @@ does: no job file can ask for it by itself.
 
 import dataclasses
 from collections.abc import Mapping
+from fractions import Fraction
 
 from dp_pipelines.kernels.clipped_vectors import ClippedVectors
 from dp_pipelines.kernels.statistics import Statistic, TrainingSums
@@ -21,6 +22,7 @@ class ClippedSums(Metric):
         size: coordinates of a vector.
         times: how many sums; each may depend on those before.
         rate: the probability with which a sum takes a unit.
+        parts: of each sum, how many times less noise it has than the one with the most; None: all have the same.
 
     >>> ClippedSums(size=10, times=80).statistics(Basis(centred=False, nullable=True))[0].width
     10
@@ -31,11 +33,12 @@ class ClippedSums(Metric):
     size: int = dataclasses.field(kw_only=True)
     times: int = dataclasses.field(default=1, kw_only=True)
     rate: float = dataclasses.field(default=1.0, kw_only=True)
+    parts: tuple[Fraction, ...] | None = dataclasses.field(default=None, kw_only=True)
 
     @property
     def vectors(self) -> ClippedVectors:
         """The statistic in numbers."""
-        return ClippedVectors(size=self.size, times=self.times, rate=self.rate)
+        return ClippedVectors(size=self.size, times=self.times, rate=self.rate, parts=self.parts)
 
     def statistics(self, basis: Basis) -> tuple[Statistic, ...]:
         return (TrainingSums(vectors=self.vectors),)

@@ -20,6 +20,7 @@ from dp_pipelines.plan_stages import one_partition, sharing
 from dp_pipelines.plan_stages.sharing import Sharing
 from dp_pipelines.query import fit_candidates
 from dp_pipelines.query.best import Best
+from dp_pipelines.query.federate_model import FederateModel, Rounds
 from dp_pipelines.query.fit_candidates import CANDIDATE, SCORE
 from dp_pipelines.query.query import ContributionBounds, PrivatePartitions, PublicPartitions, Query, Top
 from dp_pipelines.query.train_model import CELL as CELL
@@ -119,6 +120,11 @@ def chosen(task: TrainModel) -> dict[str, Category]:
     return {name: f for name, f in found.items() if f.most is not None}
 
 
+def needs_sizes(task: TrainModel) -> bool:
+    """Whether the numbers of training units and examples are released: rounds divide by a declared number instead."""
+    return task.whiten or not isinstance(task, FederateModel)
+
+
 def settled(task: TrainModel, rule: Sharing) -> TrainModel:
     """A task whose open questions have the answers that plans of a rule give."""
     if rule.units_count_once or task.weighting is not None:
@@ -189,7 +195,10 @@ def parts(name: str, task: TrainModel, share: float, rule: Sharing = sharing.NOW
             )
         )
     sizes: dict[str, Metric] = {"users": PrivacyIdCount(), "examples": Count()}
-    wanted.append((share * rule.training["users"], users_of(name), _over_all(task, sizes, task.max_examples_per_unit)))
+    if needs_sizes(task):
+        wanted.append(
+            (share * rule.training["users"], users_of(name), _over_all(task, sizes, task.max_examples_per_unit))
+        )
     if task.whiten:
         size = task.width * (task.width + 1) // 2
         wanted.append(
@@ -197,8 +206,7 @@ def parts(name: str, task: TrainModel, share: float, rule: Sharing = sharing.NOW
         )
     fitted = candidate_fits(name, task)
     for stage, of in fitted.items():
-        steps = ClippedSums(size=of.size, times=of.steps.steps, rate=of.steps.sampling_rate)
-        wanted.append((share * rule.training["steps"] / len(fitted), stage, _over_all(task, {"steps": steps})))
+        wanted.append((share * rule.training["steps"] / len(fitted), stage, _over_all(task, {"steps": _sums(of)})))
     queries = {stage: query for _, stage, query in wanted}
     effective = {stage: part for part, stage, _ in wanted}
     if rule.power == 1:
@@ -299,6 +307,14 @@ def _statistics(query: Query) -> int:
     """How many statistics of a query get noise: a tree has one for each of its levels."""
     basis = Basis(centred=False, nullable=True)
     return len({statistic for metric in query.metrics.values() for statistic in metric.statistics(basis)})
+
+
+def _sums(task: TrainModel) -> ClippedSums:
+    """The sums that the steps of a task release."""
+    steps = task.steps
+    if isinstance(steps, Rounds):
+        return ClippedSums(size=task.size, times=steps.steps, rate=steps.charged_rate, parts=steps.parts)
+    return ClippedSums(size=task.size, times=steps.steps, rate=steps.sampling_rate)
 
 
 def _over_all(task: TrainModel, metrics: dict[str, Metric], rows: int = 1, group: str = TRAINING) -> Query:

@@ -20,6 +20,7 @@ from dp_pipelines.planning import json_digest, limits, reserve
 from dp_pipelines.planning.noise_levels import passing_noise, training_noise
 from dp_pipelines.planning.stage import StagePlan
 from dp_pipelines.planning.stage_kinds import BestKind
+from dp_pipelines.query.federate_model import FederateModel
 from dp_pipelines.query.large_list import LargeList
 from dp_pipelines.query.query import PublicPartitions, Query, ReleasedPartitions
 from dp_pipelines.query.train_model import EVALUATED, HALF, TrainModel
@@ -100,6 +101,8 @@ def _metric_to_json(metric: Metric) -> dict[str, Any]:
     fields = {"kind": type(metric).__name__, **dataclasses.asdict(metric)}
     if fields.get("within", ()) is None:  # plans without it keep their digests
         del fields["within"]
+    if (parts := fields.pop("parts", None)) is not None:  # as above
+        fields["parts"] = [str(part) for part in parts]
     if fields.get("shrink") is False:  # as above
         del fields["shrink"]
     if fields.get("categories") is not None:  # with their types, as public keys are: not every value is one of JSON's
@@ -144,7 +147,7 @@ def sums_to_json(stage: StagePlan, share: float, task: TrainModel | None) -> dic
     (vectors,) = stage.sums
     described: dict[str, Any] = {
         "name": stage.name,
-        "kind": "aggregate" if task is None else "train",
+        "kind": "aggregate" if task is None else task.kind,
         "share": share,
         "metrics": {},
         "selection": {"strategy": "public", "threshold": None, "half_keep_users": None},
@@ -155,6 +158,12 @@ def sums_to_json(stage: StagePlan, share: float, task: TrainModel | None) -> dic
     }
     if task is not None:
         described |= {"clip_norm": task.steps.clip_norm, "held_out": task.held_out, "features": task.width}
+        if isinstance(task, FederateModel):
+            rounds = task.steps
+            described |= {name: getattr(rounds, name) for name in ("method", "participation", "schedule")}
+            described["sampling_rate"] = rounds.sampling_rate
+            described["expected_clients"] = task.expected_clients
+            described["noise_by_round"] = [float(each) for each in training_noise.multipliers(stage)]
         if task.pairs:
             both = zip(task.pairs, task.columns_of_pairs, strict=True)
             described["pairs"] = [{"features": list(pair), "columns": columns} for pair, columns in both]

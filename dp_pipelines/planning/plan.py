@@ -78,8 +78,9 @@ class Plan:
         shares: weight of each stage in the budget. None, or left out: 1, or 1/4 for a stage that chooses the best partitions,
             whose choices cost the other stages much.
         runs: how often the plan will be run under this budget.
-        split: how the budget is split over the runs: `constant`, `linear` (round r gets r times the part of round 1) or
-            `exponential` (see `rounds.GROWTH`). The noise of a round is in inverse proportion to its part, but for noise that a
+        split: how the budget is split over the runs: `constant`, `linear` (round r gets r times the part of round 1),
+            `exponential` (see `noise_schedule.GROWTH`), or the reverse of these, `linear_decreasing` and
+            `exponential_decreasing`. The noise of a round is in inverse proportion to its part, but for noise that a
             metric asks for and for the probability with which selection fails.
         expect: see `Expectation`.
 
@@ -178,7 +179,7 @@ class Plan:
         self.calibrated, self._name = calibrated, uuid.uuid4().hex
         groups = integer_noise.all_records(self.queries, calibrated, self.split, self.runs)
         self._groups, self._rounds = groups, dict[int, Round]()
-        self.stages: FrozenMapping[StagePlan] = self._built(calibrated)
+        self.stages: FrozenMapping[StagePlan] = self._built(rounds.at(calibrated, self._part(1)))
         self.accounted = FrozenMapping(self._account([r for records, _ in groups for r in records], groups[0][1]))
         one = self._account(groups[0][0], 1)
         self.accounted_one_run = self.accounted if self.runs == 1 else FrozenMapping(one)
@@ -194,6 +195,10 @@ class Plan:
         for stage in made.values():
             refuse_derived(stage)
         return FrozenMapping(made)
+
+    def _part(self, number: int) -> Fraction:
+        """The part of a round over the smallest part, for which choices are calibrated."""
+        return rounds.ratio(self.split, self.runs, number)
 
     def _stated(self, stages: Mapping[str, StagePlan], statement: dict[str, Any]) -> FrozenMapping[StagePlan]:
         known = FrozenMapping(statement)
@@ -229,9 +234,8 @@ class Plan:
         number = rounds.number_in(number, self.runs)
         if number not in self._rounds:
             stages, one = self.stages, self.accounted_one_run
-            part = rounds.ratio(self.split, self.runs, number)
-            if part != 1:
-                stages = self._built(rounds.at(self.calibrated, part))
+            if self._part(number) != self._part(1):
+                stages = self._built(rounds.at(self.calibrated, self._part(number)))
                 one = FrozenMapping(self._account(self._groups[number - 1][0], 1))
                 stages = self._stated(stages, {**self.statement(), "accounted_one_run": dict(one), "round": number})
             records = tuple(record for stage in stages.values() for record in stage.mechanisms)
@@ -371,7 +375,7 @@ class Plan:
             "delta": self.delta,
             "runs": self.runs,
             "split": self.split,
-            "last_round_noise": float(1 / rounds.ratio(self.split, self.runs, self.runs)),
+            "last_round_noise": float(self._part(1) / self._part(self.runs)),
             "digest": self.digest,
             "accounted": dict(self.accounted),
             "accounted_one_run": dict(self.accounted_one_run),

@@ -7,31 +7,22 @@ together (noise_levels.integer_noise calibrates on all of their records), and th
 """
 
 import dataclasses
-import decimal
 import math
 from fractions import Fraction
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 from dp_pipelines import checks
 from dp_pipelines.errors import RequestError
 from dp_pipelines.frozen import FrozenMapping
+from dp_pipelines.noise import noise_schedule
 from dp_pipelines.planning.candidate import SCALE_GRID, Calibrated
 from dp_pipelines.planning.stage_choices import StageChoices
 
-Split = Literal["constant", "linear", "exponential"]
-"""`constant`: every round gets the same part. `linear`: round r gets r times the part of round 1. `exponential`: each round
-gets the same multiple of the part of the one before, twice as much or less: see `GROWTH`."""
-
-GROWTH = 16
-"""Of an exponential split the last round gets this many times the part of the first at most, however many rounds there are.
-Each round gets `min(2, GROWTH ** (1 / (runs - 1)))` times the part of the one before: with 5 rounds or fewer twice as much, with
-52 rounds 5.6 % more."""
+Split = noise_schedule.Schedule
+"""How the runs of a plan share its budget."""
 
 MOST_ROUNDS = 1000
 """Runs of a split that is not constant: each round has records of its own, and all of them are accounted for together."""
-
-_DIGITS = 20
-"""Parts of an exponential split are whole 2**-20 of the first."""
 
 
 def check(split: Any, runs: int) -> Split:
@@ -69,31 +60,18 @@ def number_in(number: Any, runs: int) -> int:
 
 
 def ratio(split: Split, runs: int, number: int) -> Fraction:
-    """The part of a round, divided by the part of round 1, which is the smallest.
+    """The part of a round, divided by the smallest part: see `noise_schedule.ratio`.
 
-    >>> [str(ratio("linear", 52, number)) for number in (1, 2, 52)]
-    ['1', '2', '52']
-    >>> [float(ratio("exponential", 4, number)) for number in (1, 2, 3, 4)]
-    [1.0, 2.0, 4.0, 8.0]
-    >>> float(ratio("exponential", 52, 52))
-    16.0
+    >>> str(ratio("linear", 52, 2))
+    '2'
     """
-    if split == "linear":
-        return Fraction(number)
-    if split == "constant" or runs == 1:
-        return Fraction(1)
-    if 2 ** (runs - 1) <= GROWTH:
-        return Fraction(2 ** (number - 1))
-    # Not floats: these differ by machine in their last place.
-    with decimal.localcontext(decimal.Context(prec=40)):
-        part = decimal.Decimal(GROWTH) ** (decimal.Decimal(number - 1) / (runs - 1))
-        return Fraction(round(part * 2**_DIGITS), 2**_DIGITS)
+    return noise_schedule.ratio(split, runs, number)
 
 
 def at(first: Calibrated, part: Fraction) -> Calibrated:
-    """What was calibrated for round 1, for a round with `part` times as much budget: noise is divided by it.
+    """What was calibrated for the smallest part, for a round with `part` times as much budget: noise is divided by it.
 
-    A scale is kept near the one of round 1, or up to half of it, by finer steps.
+    A scale is kept near the one of that part, or up to half of it, by finer steps.
     """
     if part == 1:
         return first

@@ -9,7 +9,7 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from dp_pipelines import checks
 from dp_pipelines.auto_bounds.value_bounds import COLUMN
@@ -315,6 +315,8 @@ class TrainModel:
     (12, 12)
     """
 
+    kind: ClassVar[str] = "train"
+
     privacy_unit: str | Sequence[str]
     label: Label
     features: Annotated[Mapping[str, Feature], checks.NotEmpty()]
@@ -384,11 +386,9 @@ class TrainModel:
                 raise RequestError(field=f"fit.{name}", message="is for linear models alone", hint="leave it out")
         classes = 0 if isinstance(self.label, NumberLabel) else max(2, self.label.outputs)
         if self.steps.class_weights is not None and len(self.steps.class_weights) != classes:
-            message = (
-                f"must be {classes} numbers, one for each class"
-                if classes
-                else "is for classes, and this label is a number"
-            )
+            message = "is for classes, and this label is a number"
+            if classes:
+                message = f"must be {classes} numbers, one for each class"
             hint = "write false first, then true" if classes == 2 else ""
             raise RequestError(field="fit.class_weights", message=message, hint=hint)
 

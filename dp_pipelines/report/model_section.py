@@ -124,6 +124,8 @@ def model_section(name: str, folder: pathlib.Path, unit: str, rule: str = "") ->
             "confusion": _confusion(evaluation),
             "groups": group_table.group_table(evaluation, MEASURES),
             "learning": _learning(content),
+            "noise_by_round": _noise_by_round(content),
+            "rounds": _of_rounds(content),
             "weights": _weights(folder / "weights.csv"),
             "crossed": bool(sequence(mapping(content.get("encoder")).get("pairs"))),
             "features": feature_curves.curves(content, weights_file.read(folder / "weights.csv")),
@@ -195,7 +197,14 @@ def _facts(content: Mapping[str, Any], unit: str) -> list[tuple[str, str]]:
     if (number := amount(steps.get("steps"))) is not None:
         rate = amount(steps.get("sampling_rate"))
         part = "all of the units" if rate == 1 else f"each unit with probability {public_number(rate)}"
-        found.append(("Fitted by", f"{public_number(number)} noisy gradient steps over {part}{_taken(content)}"))
+        what = "noisy gradient steps" if "method" not in steps else f"federated rounds ({text(steps.get('method'))})"
+        found.append(("Fitted by", f"{public_number(number)} {what} over {part}{_taken(content)}"))
+    if (clients := amount(task.get("expected_clients"))) is not None:
+        seen = (
+            "nobody sees" if steps.get("participation") == "hidden" else "others may see, which the plan charges for,"
+        )
+        words = f"one {unit} with its own rows; about {public_number(clients)} are expected, and {seen} which take part"
+        found.append(("A client is", words))
     if (most := amount(task.get("max_examples_per_unit"))) is not None:
         found.append(("Each unit counts", f"at most {public_number(most)} examples of one {unit}"))
     if (part_out := amount(task.get("held_out"))) is not None:
@@ -376,11 +385,26 @@ def _learning(content: Mapping[str, Any]) -> Markup | None:
     if not np.isfinite(norms).any():
         return None
     known = norms[np.isfinite(norms)]
-    title = f"Norm of the noisy gradient over {len(norms)} steps: {known[0]:.3g} at first, {known[-1]:.3g} at last"
+    what, steps = ("noisy mean update", "rounds") if _of_rounds(content) else ("noisy gradient", "steps")
+    title = f"Norm of the {what} over {len(norms)} {steps}: {known[0]:.3g} at first, {known[-1]:.3g} at last"
     if len(norms) > 600:  # as many points as can be seen
         norms = norms[np.linspace(0, len(norms) - 1, 600).astype(np.int64)]
         title += ", some of them drawn"
     return model_charts.learning(norms, title)
+
+
+def _of_rounds(content: Mapping[str, Any]) -> bool:
+    """Whether clients trained the model, in federated rounds."""
+    return "method" in mapping(mapping(content.get("task")).get("steps"))
+
+
+def _noise_by_round(content: Mapping[str, Any]) -> Markup | None:
+    """The noise of each round, where it differs."""
+    noise = _array(sequence(mapping(content.get("path")).get("noise_multiplier")))[:1000]
+    if not np.isfinite(noise).all() or len(set(noise.tolist())) < 2:
+        return None
+    title = f"Noise over the clip norm in {len(noise)} rounds: {noise[0]:.3g} at first, {noise[-1]:.3g} at last"
+    return model_charts.learning(noise, title)
 
 
 def _weights(path: pathlib.Path) -> dict[str, Any] | None:

@@ -14,6 +14,7 @@ from dp_pipelines.accounting.shown_costs import spent_number
 from dp_pipelines.errors import RequestError
 from dp_pipelines.frozen import FrozenMapping
 from dp_pipelines.kernels.columns.csv_format import CsvFormat
+from dp_pipelines.query.federate_model import FederateModel, Rounds
 from dp_pipelines.query.train_model import MLP, EvaluationGroups, JaxModel, LinearModel, Model, Steps, TrainModel
 from dp_pipelines.training.features import category_values
 from dp_pipelines.training.features.encoder import Encoder
@@ -187,6 +188,7 @@ def task_to_json(task: TrainModel) -> dict[str, Any]:
         "model": {"kind": kind, **_plain(task.model)},
         "steps": {name: held for name, held in _plain(task.steps).items() if name not in _LATER or held is not None},
         **{name: getattr(task, name) for name in _PLAIN},
+        **({"expected_clients": task.expected_clients} if isinstance(task, FederateModel) else {}),
         **({} if task.weighting is None else {"weighting": task.weighting}),
         **({} if task.evaluation_by is None else {"evaluation_by": _groups_to_json(task.evaluation_by)}),
     }
@@ -207,17 +209,22 @@ def task_from_json(content: Any, encoder: Encoder) -> TrainModel:
     try:
         model = dict(content["model"])
         kind = _MODELS[model.pop("kind")]
-        return TrainModel(
+        own = {name: content[name] for name in ("expected_clients",) if name in content}
+        library: Any = FederateModel if own else TrainModel
+        fitted = Rounds if own else Steps
+        made: TrainModel = library(
             privacy_unit=content["privacy_unit"],
             label=encoder.label,
             features=encoder.features,
             pairs=encoder.pairs,
             model=kind(**model),
-            steps=Steps(**content["steps"]),
+            steps=fitted(**content["steps"]),
+            **own,
             **{name: content[name] for name in _PLAIN},
             weighting=content.get("weighting"),
             evaluation_by=_groups_from_json(content.get("evaluation_by")),
         )
+        return made
     except RequestError:
         raise
     except (KeyError, TypeError, ValueError, AttributeError):

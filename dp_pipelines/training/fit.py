@@ -26,6 +26,7 @@ from dp_pipelines.planning.noise_levels import training_noise
 from dp_pipelines.planning.payment import pay
 from dp_pipelines.planning.plan import Plan
 from dp_pipelines.planning.stage import StagePlan
+from dp_pipelines.query.federate_model import FederateModel
 from dp_pipelines.query.train_model import TrainModel
 from dp_pipelines.release import manifest, staging
 from dp_pipelines.training import (
@@ -46,7 +47,8 @@ from dp_pipelines.training.examples.groups import AllUnits, HeldOutUnits, Tables
 from dp_pipelines.training.examples.split import refuse_foreign
 from dp_pipelines.training.features import input_types, moments, seen_columns
 from dp_pipelines.training.features.encoder import Encoder
-from dp_pipelines.training.kept_draws import Draws, InMemory
+from dp_pipelines.training.federated.round_defaults import round_defaults
+from dp_pipelines.training.kept_draws import Draws, InMemory, Released
 from dp_pipelines.training.kernels.of_task import kernel_of
 from dp_pipelines.training.kernels.penalty import penalised
 from dp_pipelines.training.libraries import refuse_missing
@@ -74,7 +76,7 @@ class _Prepared:
     encoder: Encoder
     seen: seen_columns.SeenColumns | None
     typical: float
-    sizes: stage_on_disk.Sizes
+    sizes: stage_on_disk.Sizes | None
     formerly: bool
     statement: Statement
     preparation: Preparation
@@ -104,9 +106,8 @@ class Fit:
         key: divides the units; the same for all runs of a plan, and not secret.
         salt: the run's own 64-bit number, which decides which contributions are kept.
         tell: is told about progress, in public words.
-        whole: the columns that hold whole numbers, by their public types: never by what tables of examples hold, since there is
-            none
-            without examples.
+        whole: the columns that hold whole numbers, by their public types: never by what tables of examples hold, since there may
+            be none.
         drawing: draws; INTERNAL, for the audit and tests.
         candidate: which of several candidates this is the fit of, from 1; INTERNAL, `run` makes one for each.
     """
@@ -152,13 +153,15 @@ class Fit:
         training, held_out = self._divided()
         formerly = self._begun_formerly()
         encoder = self._encoder(training, formerly)
-        sizes = stage_on_disk.Sizes.of(self._table(training, training_parts.users_of(self.name)))
+        sizes = None
+        if training_parts.needs_sizes(self.task):
+            sizes = stage_on_disk.Sizes.of(self._table(training, training_parts.users_of(self.name)))
         self.tell(f"preparing the examples of {self.name}")
         stage = self.stages[self.name]
         encoded = training.coded if isinstance(kernel, trainer.CodedKernel) else training.encoded
         examples = encoded(stage, self.folder, "encoded", encoder)
         seen, typical = None, encoder.row_norm
-        if self.task.whiten:
+        if sizes is not None and self.task.whiten:
             seen = self._whitening(encoder, examples, sizes, formerly)
             typical = seen.typical
         whitening = None if seen is None else seen.whitening
@@ -183,7 +186,7 @@ class Fit:
         self.tell(f"evaluating {self.name}")
         artefact = trained.artefact
         found = self._evaluation(artefact, held_out)
-        if seen is not None:
+        if seen is not None and not isinstance(self.task, FederateModel):
             noise = weight_errors.weight_noise(
                 trained.taken,
                 artefact.parameters,
@@ -200,25 +203,31 @@ class Fit:
         """The model of one candidate: where there are several, each is trained from the same examples."""
         stage = self.stages[self.part]
         kernel = penalised(of.kernel, self.task.steps.l2, None if of.seen is None else of.seen.whitening)
-        multiplier = training_noise.multiplier(stage)
+        multipliers = training_noise.multipliers(stage)
         reach = 1.0 if self.task.whiten else of.encoder.row_norm**2
-        divisor, steps = of.sizes.examples, self.task.steps
-        of_norm = float(multiplier) / trainer.scale_of(divisor, steps)
-        chosen = step_defaults.step_defaults(
-            self.task,
-            None if of.formerly else of.seen,  # steps go on as they were begun
-            typical=of.typical,
-            noise=of_norm,
-            largest_rate=trainer.default_rate(kernel, reach),
-            examples_of_unit=divisor / max(1.0, of.sizes.users),
-        )
+        largest_rate, steps = trainer.default_rate(kernel, reach), self.task.steps
+        if isinstance(self.task, FederateModel):
+            divisor = Released(self.task.divisor)
+            chosen = round_defaults(self.task, typical=of.typical, largest_rate=largest_rate)
+        else:
+            assert of.sizes is not None
+            divisor = of.sizes.examples
+            chosen = step_defaults.step_defaults(
+                self.task,
+                None if of.formerly else of.seen,  # steps go on as they were begun
+                typical=of.typical,
+                noise=float(max(multipliers)) / trainer.scale_of(divisor, steps),
+                largest_rate=largest_rate,
+                examples_of_unit=divisor / max(1.0, of.sizes.users),
+            )
+        of_norm = float(max(multipliers)) / trainer.scale_of(divisor, steps)
         steps = dataclasses.replace(steps, learning_rate=chosen.learning_rate)
         trained = trainer.train(
             kernel,
             of.examples.rows_for(stage),
             steps,
             clip_norm=chosen.clip_norm,
-            multiplier=multiplier,
+            multiplier=multipliers,
             divisor=divisor,
             averaged=chosen.averaged,
             draws=self.draws,
@@ -227,6 +236,7 @@ class Fit:
             noisy_sum=functools.partial(self.drawing.noisy_sum, stage),
             sampler=functools.partial(self.drawing.sampler, stage),
         )
+        rounds = isinstance(self.task, FederateModel)
         artefact = Artefact(
             task=self.task,
             encoder=of.encoder,
@@ -234,7 +244,7 @@ class Fit:
             whitening=None if of.seen is None else of.seen.whitening,
             privacy=of.statement,
             preparation=of.preparation,
-            path=trained.path,
+            path={**trained.path, **({"noise_multiplier": tuple(map(float, multipliers))} if rounds else {})},
             taken=dataclasses.asdict(chosen),
         )
         return _Trained(
@@ -405,7 +415,7 @@ def train(
         message, hint = "is no train stage of the plan", "train stages: " + (", ".join(plan.trained) or "none")
         raise RequestError(field=f"stage {name!r}", message=message, hint=hint)
     task = plan.trained[name]
-    refuse_missing(task.model)
+    refuse_missing(task.model, local=isinstance(task, FederateModel))
     payment = (plan[name] if run is None else plan[name, run]).payment
     with staging.staging_folder(output) as folder:
         private = folder / f"numbers{staging.UNFINISHED}"

@@ -10,8 +10,12 @@ from dp_pipelines.errors import RequestError
 from dp_pipelines.query.train_model import MLP, JaxModel, Model
 
 
-def refuse_missing(model: Model) -> None:
+def refuse_missing(model: Model, *, local: bool = False) -> None:
     """Refuse a model whose libraries are not installed.
+
+    Args:
+        model: what is trained.
+        local: whether clients train it, in compiled loops.
 
     Raises:
         RequestError: what is missing.
@@ -21,6 +25,8 @@ def refuse_missing(model: Model) -> None:
     """
     if isinstance(model, MLP):
         _refuse_without("numba", hint="pip install 'dp-pipelines[train]', or train a linear model")
+    elif local:
+        _refuse_without("numba", hint="pip install 'dp-pipelines[train]'")
     if isinstance(model, JaxModel):
         _refuse_without("jax", "jax_privacy", hint="pip install 'dp-pipelines[train]' for Python 3.11 or newer")
 

@@ -11,7 +11,7 @@ it lost, and that is drawn again with new samples (docs/proofs/training.md, 5). 
 import dataclasses
 import io
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import Any, Protocol, runtime_checkable
 
@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from dp_pipelines import checks
 from dp_pipelines.noise.poisson_samples import PoissonSampler
+from dp_pipelines.query.federate_model import Rounds
 from dp_pipelines.query.train_model import Steps
 from dp_pipelines.training import threads
 from dp_pipelines.training.examples.coded import CodedChunk, Singles
@@ -174,7 +175,7 @@ def train(
     steps: Steps,
     *,
     clip_norm: float,
-    multiplier: Fraction,
+    multiplier: Fraction | Sequence[Fraction],
     divisor: Released,
     draws: Draws,
     name: str,
@@ -190,7 +191,8 @@ def train(
         examples: the training units, fewer than 2**31.
         steps: how many, how large (without a rate: that of whitened features), over which share of units.
         clip_norm: of one unit's summed gradient.
-        multiplier: standard deviation of the noise of one sum over `clip_norm`, as the plan accounts it.
+        multiplier: standard deviation of the noise of one sum over `clip_norm`, as the plan accounts it; of each sum, where
+            they differ.
         divisor: a released number, at least 1, that divides the sum of gradients: about the number of examples or
             units.
         draws: keeps the state.
@@ -202,7 +204,12 @@ def train(
     Returns:
         the average of the parameters after the last steps.
     """
-    noise = noisy_sum(size=kernel.size, norm=clip_norm, multiplier=multiplier, slack=_slack(kernel))
+    each = [multiplier] if isinstance(multiplier, Fraction) else multiplier
+    made = {
+        of: noisy_sum(size=kernel.size, norm=clip_norm, multiplier=of, slack=_slack(kernel))
+        for of in dict.fromkeys(each)
+    }
+    noise = [made[of] for of in each] * (steps.steps if len(each) == 1 else 1)
     every = sampler(steps.sampling_rate)
     return fit(kernel, examples, steps, noise, every, divisor, draws, name, tell, averaged)
 
@@ -228,7 +235,7 @@ def fit(
     kernel: Kernel,
     examples: Units,
     steps: Steps,
-    noise: NoisySum,
+    noise: NoisySum | Sequence[NoisySum],
     sampler: PoissonSampler,
     divisor: Released,
     draws: Draws,
@@ -240,9 +247,13 @@ def fit(
     scale = scale_of(divisor, steps)
     rate = steps.learning_rate or default_rate(kernel, 1.0)
     penalty: ScorePenalty | None = getattr(kernel, "penalty", None)
+    noises = [noise] * steps.steps if isinstance(noise, NoisySum) else noise
+    if len(noises) != steps.steps:  # the plan pays for each of them once
+        raise AssertionError("there is noise for another number of sums than the plan pays for")
     done, state = _kept(kernel, steps, draws, name)
     for step in range(done + 1, steps.steps + 1):
-        gradient = noise.release(_sum(kernel, examples, state.parameters, noise.norm, sampler)) / scale
+        own = noises[step - 1]
+        gradient = own.release(_sum(kernel, examples, state.parameters, own.norm, sampler)) / scale
         state.momentum = steps.momentum * state.momentum + gradient
         if penalty is not None:
             state.momentum = state.momentum + penalty.gradient(state.parameters)
@@ -250,11 +261,20 @@ def fit(
         if step > steps.steps - (averaged or steps.averaged):
             state.summed, state.averaged = state.summed + state.parameters, (state.averaged or 0) + 1
         state.norms.append(_length(gradient))
-        if step in checkpoints(steps.steps):
+        if step in kept_after(steps):
             state = _keep(draws, f"{name}.step-{step}", state)
         tell(step)
     assert state.averaged
     return Trained(parameters=state.summed / state.averaged, path={"gradient_norm": tuple(state.norms)})
+
+
+def kept_after(steps: Steps) -> range:
+    """The steps after which the state is kept: every federated round, since its clients see what the one before has led to.
+
+    >>> kept_after(Steps(steps=30))
+    range(3, 31, 3)
+    """
+    return range(1, steps.steps + 1) if isinstance(steps, Rounds) else checkpoints(steps.steps)
 
 
 def checkpoints(steps: int) -> range:
@@ -269,7 +289,7 @@ def checkpoints(steps: int) -> range:
 
 def _kept(kernel: Kernel, steps: Steps, draws: Draws, name: str) -> tuple[int, TrainingState]:
     """The last kept state, and after which step it was kept."""
-    for step in reversed(checkpoints(steps.steps)):
+    for step in reversed(kept_after(steps)):
         content = draws.get(f"{name}.step-{step}")
         if content is not None:
             state = TrainingState.from_bytes(content)

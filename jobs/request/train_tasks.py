@@ -18,9 +18,10 @@ from dp_pipelines.jobs.request import own_models
 from dp_pipelines.jobs.spec.content import Path
 from dp_pipelines.jobs.spec.job_file import JobFile
 from dp_pipelines.jobs.spec.job_parameters import Value
-from dp_pipelines.jobs.spec.train_models import TrainStage
+from dp_pipelines.jobs.spec.train_models import ModelStage
 from dp_pipelines.jobs.spec.validation_errors import JobErrors, nearest, raise_all
 from dp_pipelines.kernels import keys
+from dp_pipelines.query.federate_model import FederateModel
 from dp_pipelines.query.train_model import TrainModel
 from dp_pipelines.training import libraries
 from dp_pipelines.training.features import encoder, input_types
@@ -80,7 +81,7 @@ def over_units(
     found: dict[str, Unit] = {}
     problems: list[RequestError] = []
     for name, stage in file.job.stages.items():
-        if not (isinstance(stage, TrainStage) or stage.unit_columns or stage.where is not None):
+        if not (isinstance(stage, ModelStage) or stage.unit_columns or stage.where is not None):
             continue
         from dp_pipelines.jobs.sql.windows import unit_columns  # loads DuckDB
 
@@ -106,13 +107,13 @@ def models(file: JobFile) -> dict[str, TrainModel]:
     found: dict[str, TrainModel] = {}
     problems: list[RequestError] = []
     for name, stage in file.job.stages.items():
-        if not isinstance(stage, TrainStage):
+        if not isinstance(stage, ModelStage):
             continue
         try:
             checks.stage_name(name, "")
             checks.number(stage.share, "share", above=0, below=1e6)
             found[name] = stage.build(file.job.unit)
-            libraries.refuse_missing(found[name].model)
+            libraries.refuse_missing(found[name].model, local=isinstance(found[name], FederateModel))
             own_models.refuse_unnamed(found[name].model)
             encoder.Encoder.skeleton(found[name])
         except RequestError as error:
@@ -155,7 +156,7 @@ def tasks(file: JobFile, units: Mapping[str, Unit]) -> dict[str, Task]:
     problems: list[RequestError] = []
     for name, model in models(file).items():
         stage = file.job.stages[name]
-        assert isinstance(stage, TrainStage)
+        assert isinstance(stage, ModelStage)
         wrong = _wrong_columns(file, ("stages", name), stage, model, units[name].expressions.output_schema)
         problems += wrong
         if not wrong:
@@ -165,7 +166,7 @@ def tasks(file: JobFile, units: Mapping[str, Unit]) -> dict[str, Task]:
 
 
 def _wrong_columns(
-    file: JobFile, place: Path, stage: TrainStage, model: TrainModel, schema: pa.Schema
+    file: JobFile, place: Path, stage: ModelStage, model: TrainModel, schema: pa.Schema
 ) -> list[RequestError]:
     """What is wrong with the columns of the label and the features, each at its line."""
     problems: list[RequestError] = []

@@ -17,7 +17,7 @@ from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs.request.request import Request
 from dp_pipelines.jobs.run.pipelines import RunFailed, quoting_nothing
 from dp_pipelines.jobs.spec.source_models import LookupModel
-from dp_pipelines.jobs.spec.train_models import TrainStage
+from dp_pipelines.jobs.spec.train_models import ModelStage
 from dp_pipelines.kernels.columns.csv_format import DEFAULT
 from dp_pipelines.kernels.unit_facts import TWIN
 from dp_pipelines.noise import entropy
@@ -133,7 +133,7 @@ def _preparation(request: Request, name: str) -> Preparation:
     """How rows become examples, as the job file says it: what `predict` does again."""
     job = request.file.job
     stage = job.stages[name]
-    assert isinstance(stage, TrainStage)
+    assert isinstance(stage, ModelStage)
     joined = [_joined(table) for table in job.lookups]
     # Of several tables the model takes the rows that these become, which no format of a file is known of.
     form = DEFAULT if job.source is None else dataclasses.replace(job.source.form, quote=job.source.quote)

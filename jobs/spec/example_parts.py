@@ -293,6 +293,35 @@ PARTS: dict[str, tuple[str, ...]] = {
         evaluation: {cells: 32}
         """,
     ),
+    "FederateStage": (
+        """
+        kind: federate
+        share: 2
+        expected_clients: 30000
+        unit_columns: {last_day: "max(day) OVER ()"}
+        where: "day <= 105"
+        max_rows_per_unit: 1000
+        max_examples_per_unit: 16
+        label: {kind: binary, column: returns}
+        features:
+          weekday: {kind: category, categories: [1, 2, 3, 4, 5, 6, 7]}
+          price: {kind: number, min_value: 0, max_value: 300}
+        pairs: [[weekday, price]]
+        model: {kind: linear}
+        fit: {rounds: 40, local_epochs: 2}
+        whiten: false
+        held_out: 0.1
+        evaluation: {cells: 32}
+        """,
+    ),
+    "RoundsModel": (
+        """
+        {rounds: 60, method: fedavg, local_epochs: 2, local_examples: 8, local_rate: 0.1, clip_norm: 1.0, learning_rate: 1.0,
+         sampling_rate: 0.2, participation: visible, momentum: 0.9, average: 0.5, schedule: exponential,
+         max_noise_multiplier: 300}
+        """,
+        "{rounds: 40, method: fedsgd}",
+    ),
     "BinaryTarget": ("{kind: binary, column: returns}",),
     "ClassTarget": ("{kind: classes, column: next_shop, classes: [north, south]}",),
     "NumberTarget": ("{kind: number, column: spent, min_value: 0, max_value: 500}",),

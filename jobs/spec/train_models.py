@@ -1,8 +1,8 @@
-"""A train stage of a job file, and the library's `TrainModel` that it becomes.
+"""Stages of a job file that release a model, and the library's `TrainModel` or `FederateModel` that each becomes.
 
-In: what stands under a stage with `kind: train`. Out: checked models. Holds: their fields are those of `TrainModel` and its
-parts; what is wrong is told by the library's own errors. Not covered: whether columns exist and have types that can play their
-part (`jobs.request.train_tasks`).
+In: what stands under a stage with `kind: train` or `kind: federate`. Out: checked models. Holds: their fields are those of the
+library's models and their parts; what is wrong is told by the library's own errors. Not covered: whether columns exist and have
+types that can play their part (`jobs.request.train_tasks`).
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,11 @@ from pydantic import Field
 from dp_pipelines.jobs.spec.base_models import OverUnits, Share
 from dp_pipelines.jobs.spec.declared import DeclaredFields, DeclaredModel, Held, made_of
 from dp_pipelines.query import train_model
+from dp_pipelines.query.federate_model import FederateModel, Rounds
 from dp_pipelines.query.train_model import TrainModel
+
+_OF_EVALUATION = ("privacy_unit", "evaluation_cells", "weighting", "evaluation_examples", "evaluation_by")
+"""Fields of a task that a stage says elsewhere."""
 
 
 class FeatureModel(DeclaredModel[Held]):
@@ -77,6 +81,11 @@ class FitModel(DeclaredModel[train_model.Steps]):
     """How the model is fitted; what is left out has a default that needs no look at data."""
 
 
+@made_of(Rounds, leave_out=("candidates", "l2", "class_weights"), keys={"rounds": "steps"})
+class RoundsModel(DeclaredModel[Rounds]):
+    """How a model is fitted in federated rounds; what is left out has a default that needs no look at data."""
+
+
 @made_of(train_model.EvaluationGroups)
 class GroupsModel(DeclaredModel[train_model.EvaluationGroups]):
     """By which groups of held-out examples a model is evaluated too."""
@@ -91,15 +100,9 @@ class EvaluationModel(DeclaredFields):
     """How held-out units are counted."""
 
 
-@made_of(
-    TrainModel,
-    leave_out=("privacy_unit", "evaluation_cells", "weighting", "evaluation_examples", "evaluation_by"),
-    keys={"fit": "steps"},
-)
-class TrainStage(OverUnits, DeclaredFields):
-    """A model that is trained under the job's budget."""
+class ModelStage(OverUnits, DeclaredFields):
+    """What stages that release a model have in common."""
 
-    kind: Annotated[Literal["train"], Field(description="A model that is trained under the job's budget.")]
     share: Share = 1.0
     evaluation: Annotated[EvaluationModel, Field(description="How held-out units are counted.")] = EvaluationModel()
 
@@ -114,9 +117,27 @@ class TrainStage(OverUnits, DeclaredFields):
         """
         features = {name: feature.build(name) for name, feature in self.features.items()}
         own = {**self.arguments(), **self.evaluation.arguments(), "features": features}
-        return TrainModel(privacy_unit=privacy_unit, **own)
+        made: TrainModel = self.library(privacy_unit=privacy_unit, **own)
+        return made
 
     @property
     def metrics(self) -> dict[str, Any]:
-        """None: what a train stage releases is a model."""
+        """None: what such a stage releases is a model."""
         return {}
+
+
+@made_of(TrainModel, leave_out=_OF_EVALUATION, keys={"fit": "steps"})
+class TrainStage(ModelStage):
+    """A model that is trained under the job's budget."""
+
+    kind: Annotated[Literal["train"], Field(description="A model that is trained under the job's budget.")]
+
+
+@made_of(FederateModel, leave_out=_OF_EVALUATION, keys={"fit": "steps"})
+class FederateStage(ModelStage):
+    """A model that clients train in federated rounds, under the job's budget."""
+
+    kind: Annotated[
+        Literal["federate"],
+        Field(description="A model that clients train in federated rounds, under the job's budget."),
+    ]

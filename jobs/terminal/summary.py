@@ -228,7 +228,7 @@ def _clamps(stage: Mapping[str, Any]) -> list[str]:
 def _sums(stage: Mapping[str, Any]) -> str:
     """Describes a stage of clipped sums."""
     noise = f"noise multiplier {number(stage['noise_multiplier'])}, times the clip norm of a unit"
-    if stage["kind"] != "train":
+    if "held_out" not in stage:
         return f"one sum of {stage['coordinates']} coordinates over the training units, {noise}"
     rate = stage["sampling_rate"]
     over = "all training units" if rate == 1 else f"samples of {rate:g} of the training units"
@@ -238,9 +238,25 @@ def _sums(stage: Mapping[str, Any]) -> str:
         for pair in stage.get("pairs", ())
     )
     crossed = f"; of {stage['features']:,} columns, pairs have: {pairs}" if pairs else ""
+    if "expected_clients" in stage:
+        return f"{_rounds(stage, over)}; {stage['held_out']:.0%} of the units are held out{crossed}"
     return (
         f"{stage['steps']} gradient steps of {stage['coordinates']} parameters over {over}, each with {noise}{norm}; "
         f"{stage['held_out']:.0%} of the units are held out{crossed}"
+    )
+
+
+def _rounds(stage: Mapping[str, Any], over: str) -> str:
+    """Describes federated rounds."""
+    noise, charged = stage["noise_by_round"], ""
+    each = f"noise multiplier {number(noise[0])}"
+    if len(set(noise)) > 1:
+        each = f"noise multiplier {number(noise[0])} in the first and {number(noise[-1])} in the last ({stage['schedule']})"
+    if stage["participation"] == "visible" and stage["sampling_rate"] < 1:
+        charged = ", charged as if all were in each"
+    return (
+        f"{stage['steps']} federated rounds ({stage['method']}) of {stage['coordinates']} parameters over {over}{charged}, each "
+        f"with {each}, times the clip norm of a client; sums are divided for {stage['expected_clients']:,} expected clients"
     )
 
 

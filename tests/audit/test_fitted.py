@@ -15,6 +15,7 @@ import pytest
 from dp_pipelines import Plan
 from dp_pipelines.audit import audit, fitted, made_up
 from dp_pipelines.plan_stages import training_parts
+from dp_pipelines.query.federate_model import FederateModel, Rounds
 from dp_pipelines.query.train_model import (
     MLP,
     BinaryLabel,
@@ -46,6 +47,8 @@ def model(**changes: Any) -> TrainModel:
         "max_examples_per_unit": 3,
         "held_out": 0.3,
     }
+    if changes.pop("federate", False):
+        return FederateModel(**{**base, "expected_clients": 20, **changes})
     return TrainModel(**{**base, **changes})
 
 
@@ -82,6 +85,9 @@ def wrong(plan: Plan) -> dict[str, str]:
         },
         {"evaluation_by": EvaluationGroups(column="area", groups=["north", "south"]), "max_examples_per_unit": 2},
         {"model": MLP(hidden=(4,))},
+        {"federate": True, "steps": Rounds(steps=3, schedule="linear")},
+        {"federate": True, "steps": Rounds(steps=2, method="fedsgd", sampling_rate=0.5), "whiten": False},
+        {"federate": True, "steps": Rounds(steps=2, local_epochs=2), "model": MLP(hidden=(4,))},
         {"steps": Steps(steps=4, candidates=[FitCandidate(), FitCandidate(learning_rate=0.5), FitCandidate(steps=2)])},
         {
             "steps": Steps(candidates=[FitCandidate(steps=1), FitCandidate(steps=3)], sampling_rate=0.5),
@@ -92,7 +98,7 @@ def wrong(plan: Plan) -> dict[str, str]:
     ids=lambda changes: ",".join(changes) or "plain",
 )
 def test_a_model_reads_what_its_records_name_and_nothing_else_leaves(changes: dict[str, Any]) -> None:
-    if "model" in changes:
+    if "model" in changes or "federate" in changes:
         pytest.importorskip("numba")
     plan = Plan(epsilon=8, delta=1e-5, stages={"model": model(**changes)})
     found = fitted.findings(plan, "model")
@@ -179,8 +185,8 @@ FAULTS = {
     "bins and counts over all units": Fault(f"{FIT}_table", "training.rows_for(stage)", "self.tables()", f"{OF_MODEL}.bins"),
     "the true row count as divisor": Fault(
         f"{FIT}_trained",
-        "divisor, steps = of.sizes.examples",
-        "divisor, steps = of.examples.rows_for(stage).rows",
+        "divisor = of.sizes.examples",
+        "divisor = of.examples.rows_for(stage).rows",
         "follows from what was drawn",
     ),
     "the true unit count in the whitening": Fault(
@@ -218,8 +224,8 @@ FAULTS = {
     ),
     "the multiplier of another stage": Fault(
         f"{FIT}_trained",
-        "multiplier = training_noise.multiplier(stage)",
-        "multiplier = training_noise.multiplier(stage) + of.examples.rows_for(stage).units",
+        "multipliers = training_noise.multipliers(stage)",
+        "multipliers = [each + of.examples.rows_for(stage).units for each in training_noise.multipliers(stage)]",
         "follows from what was drawn",
     ),
     "a message that counts": Fault(
@@ -263,7 +269,7 @@ FAULTS_OF_CHOICE = {
         f"{FIT}_trained",
         "stage = self.stages[self.part]",
         "stage = self.stages[self.name]",
-        "draws of model.candidate2",
+        "fit",
     ),
 }
 

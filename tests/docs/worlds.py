@@ -159,6 +159,7 @@ WORLDS: dict[str, Callable[[pathlib.Path], None]] = {
     "docs/jobs.md": weekly,
     "docs/ab_tests.md": an_ab_test,
     "docs/training.md": weekly,
+    "docs/federate.md": weekly,
     "docs/ledger.md": weekly,
     "docs/schedule.md": weekly,
     "docs/tune.md": weekly,

@@ -159,4 +159,4 @@ def is_fixed(number: int) -> bool:
     stages = jobs.job(number)["stages"].values()
     drawn = ("auto" in json.dumps([stage.get("bounds") for stage in stages])) or "within" in json.dumps(list(stages))
     rounds = any(stage.get("partitions", {}).get("private", {}).get("strategy") == "sips" for stage in stages)
-    return not (drawn or rounds or any("top" in stage or stage["kind"] == "train" for stage in stages))
+    return not (drawn or rounds or any("top" in stage or stage["kind"] != "aggregate" for stage in stages))

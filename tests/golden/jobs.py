@@ -12,7 +12,10 @@ NUMBER = 200
 LATER, JOBS_OF_EACH = ("geometric_mean",), 8
 """Kinds of metrics that came after the two hundred: each has jobs of its own behind them, so that those stay what they were."""
 
-ALL = NUMBER + JOBS_OF_EACH * len(LATER)
+FEDERATED = 6
+"""Jobs with a stage of federated rounds, which came later still."""
+
+ALL = NUMBER + JOBS_OF_EACH * len(LATER) + FEDERATED
 
 STRATEGIES = ("auto", "truncated_geometric", "laplace", "gaussian", "weighted_gaussian", "sips")
 BOUNDS: list[dict[str, Any]] = [
@@ -133,6 +136,18 @@ def train(draw: random.Random) -> dict[str, Any]:
     return {"kind": "train", "label": label, "features": features, "model": model, "fit": fit, **more}
 
 
+def federate(number: int, draw: random.Random) -> dict[str, Any]:
+    """A stage of federated rounds; each schedule of noise comes round."""
+    schedules = ["constant", "linear", "exponential", "linear_decreasing", "exponential_decreasing"]
+    schedule = schedules[number % len(schedules)]
+    fit: dict[str, Any] = {"rounds": draw.choice([1, 5, 40]), "schedule": schedule}
+    fit |= draw.choice([{"method": "fedsgd"}, {"local_epochs": 2}, {"local_rate": 0.5, "clip_norm": 2.0}])
+    if schedule == "constant" or draw.random() < 0.5:
+        fit |= {"sampling_rate": 0.25, "participation": "hidden" if schedule == "constant" else "visible"}
+    asked = {**train(draw), "kind": "federate", "expected_clients": draw.choice([100, 30_000]), "fit": fit}
+    return asked
+
+
 def job(number: int) -> dict[str, Any]:
     """One of the jobs.
 
@@ -140,13 +155,18 @@ def job(number: int) -> dict[str, Any]:
     True
     """
     draw = random.Random(f"dp_pipelines {number}")  # a fixed table of jobs, not privacy noise
-    later = LATER[(number - NUMBER) // JOBS_OF_EACH] if number >= NUMBER else None
+    federated = number >= ALL - FEDERATED
+    later = LATER[(number - NUMBER) // JOBS_OF_EACH] if number >= NUMBER and not federated else None
     stages = {f"s{place}": aggregate(number + 31 * place, draw, later) for place in range(draw.choice([1, 1, 2, 3]))}
     if number % 8 == 5:
         stages = {**stages, "model": train(draw)} if draw.random() < 0.5 else {"model": train(draw)}
+    if federated:
+        stages = {"model": federate(number, draw)}
     budget: dict[str, Any] = {"epsilon": draw.choice([0.5, 2.0, 8.0]), "delta": draw.choice([1e-9, 1e-6, 1e-5])}
     if draw.random() < 0.4:
         budget |= {"runs": draw.choice([2, 12, 52]), "split": draw.choice(["constant", "linear", "exponential"])}
+    if federated:
+        budget |= {"runs": 4, "split": draw.choice(["linear_decreasing", "exponential_decreasing", "constant"])}
     made: dict[str, Any] = {
         "dataset": "golden",
         "privacy_unit": draw.choice(["customer", ["customer"], ["customer", "store"]]),

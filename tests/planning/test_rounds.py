@@ -23,6 +23,7 @@ from dp_pipelines import (
     Sum,
 )
 from dp_pipelines.accounting import accountant
+from dp_pipelines.noise import noise_schedule
 from dp_pipelines.planning import candidate, rounds
 
 PUBLIC = PublicPartitions(keys=[("a",), ("b",)])
@@ -30,6 +31,7 @@ PARTS = {
     "linear": [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0],
     "exponential": [16 ** (n / 7) for n in range(8)],
 }
+PARTS |= {f"{name}_decreasing": parts[::-1] for name, parts in PARTS.items()}
 
 
 def query(partitions=PUBLIC, **metrics):
@@ -48,7 +50,7 @@ def union(planned):
     return accountant.epsilon_of(records, planned.delta)
 
 
-@pytest.mark.parametrize("split", ["constant", "linear", "exponential"])
+@pytest.mark.parametrize("split", ["constant", *PARTS])
 @pytest.mark.parametrize(
     "asked",
     [
@@ -71,7 +73,7 @@ def test_a_split_that_gave_each_round_the_last_one_s_noise_would_be_found():
     assert accountant.epsilon_of(planned.round(1).mechanisms, 1e-6, runs=8) < 0.3 * planned.epsilon
 
 
-@pytest.mark.parametrize("split", ["linear", "exponential"])
+@pytest.mark.parametrize("split", PARTS)
 def test_the_noise_of_a_round_is_in_inverse_proportion_to_its_part(split):
     planned = plan(split)
     first = planned.round(1).stages["weekly"]
@@ -79,13 +81,25 @@ def test_the_noise_of_a_round_is_in_inverse_proportion_to_its_part(split):
         stage = planned.round(number).stages["weekly"]
         for one, this in zip(first.noises, stage.noises, strict=True):
             if one is not None:
-                assert one.stddev / this.stddev == pytest.approx(part, rel=1e-3)
+                assert one.stddev / this.stddev == pytest.approx(part / PARTS[split][0], rel=1e-3)
+
+
+@pytest.mark.parametrize("split", ["linear_decreasing", "exponential_decreasing"])
+def test_of_a_decreasing_split_the_plan_shows_its_first_round_which_has_the_least_noise(split):
+    planned = plan(split)
+    first, last = (planned.round(number).stages["weekly"] for number in (1, 8))
+    assert planned.stages["weekly"].noises == first.noises
+    assert planned.mechanisms == planned.round(1).mechanisms
+    assert first.noises[0].stddev < last.noises[0].stddev
+    assert planned.to_json()["last_round_noise"] == pytest.approx(PARTS[split][0])
+    again = Plan.restore(planned.frozen(), epsilon=2.0, delta=1e-6, stages={"weekly": query()}, runs=8, split=split)
+    assert again.digest == planned.digest
 
 
 def test_the_split_of_52_weeks_stays_sensible():
     parts = [float(rounds.ratio("exponential", 52, n)) for n in range(1, 53)]
     assert parts[0] == 1
-    assert parts[-1] == rounds.GROWTH
+    assert parts[-1] == noise_schedule.GROWTH
     assert [b / a for a, b in itertools.pairwise(parts)] == pytest.approx([16 ** (1 / 51)] * 51, rel=1e-5)
     assert [float(rounds.ratio("exponential", 3, n)) for n in (1, 2, 3)] == [1, 2, 4]
 
@@ -97,7 +111,7 @@ def test_parts_rise_from_one_and_are_the_same_on_every_machine(split, runs, data
     assert isinstance(part, Fraction)
     assert rounds.ratio(split, runs, 1) == 1
     assert number == 1 or part > rounds.ratio(split, runs, number - 1)
-    assert split == "linear" or part <= rounds.GROWTH
+    assert split == "linear" or part <= noise_schedule.GROWTH
 
 
 def test_with_a_constant_split_every_round_is_the_plan():

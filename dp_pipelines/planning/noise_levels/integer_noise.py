@@ -71,7 +71,7 @@ def all_records(
 
 
 def settle(queries: Queries, chosen: Chosen, budget: TotalBudget, split: Split, start: float) -> Calibrated:
-    """The choices of round 1, with the smallest noise that meets the budget over all rounds.
+    """The choices of the round with the smallest part, with the smallest noise that meets the budget over all rounds.
 
     Args:
         queries: by stage.
@@ -93,7 +93,7 @@ def settle(queries: Queries, chosen: Chosen, budget: TotalBudget, split: Split, 
         # Losses add up between linearly and by their squares: two steps of a proportion come near enough.
         parts = [float(rounds.ratio(split, budget.runs, number)) for number in range(1, budget.runs + 1)]
         level *= math.sqrt(math.fsum(part * part for part in parts) / len(parts))
-        hint = f"{HINT}; with this split the first round gets the smallest part: write split: constant"
+        hint = f"{HINT}; with this split one of the runs gets the smallest part: write split: constant"
         for _ in range(2):
             cost = _cost(queries, _choices(queries, chosen, budget, level, hint)(FINE), budget, split)
             level *= min(max(cost / budget.epsilon, 0.25), 4.0)

@@ -11,7 +11,7 @@ from dp_pipelines.errors import BudgetError
 from dp_pipelines.kernels.clipped_vectors import fits
 from dp_pipelines.plan_stages import training_parts
 from dp_pipelines.planning.candidate import Calibrated
-from dp_pipelines.planning.noise_levels.training_noise import multiplier
+from dp_pipelines.planning.noise_levels.training_noise import multipliers
 from dp_pipelines.planning.stage import StagePlan
 from dp_pipelines.query.train_model import TrainModel
 
@@ -35,7 +35,7 @@ def refuse_unfit(stages: Mapping[str, StagePlan]) -> None:
     """
     for name, stage in stages.items():
         for vectors in stage.sums:
-            if not fits(vectors.size, multiplier(stage)):
+            if not all(fits(vectors.size, each) for each in set(multipliers(stage))):
                 raise BudgetError(
                     field=f"stages.{name}",
                     message=f"has sums of {vectors.size} coordinates, too many for the noise that the budget allows",

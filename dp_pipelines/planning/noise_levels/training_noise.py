@@ -1,6 +1,7 @@
 """How much noise a plan gives to the sums of a training stage.
 
-In: a planned stage. Out: the noise multiplier of one sum. Not covered: the record of the sums (mechanisms.training_sums).
+In: a planned stage. Out: the noise multiplier of each sum, and the largest. Not covered: the record of the sums
+(mechanisms.training_sums).
 """
 
 from fractions import Fraction
@@ -15,8 +16,14 @@ met to within half a part in so many before the last calibration."""
 
 
 def multiplier(stage: "StagePlan") -> Fraction:
-    """The noise of one sum of a planned stage: its standard deviation over the norm that vectors are clipped to."""
+    """The noise of the sum of a planned stage with the most: its standard deviation over the norm that vectors are clipped to."""
+    return max(multipliers(stage))
+
+
+def multipliers(stage: "StagePlan") -> tuple[Fraction, ...]:
+    """The same of each sum, in their order."""
     ((key, choice),) = stage.choices.noises.items()
     noise = next(n for s, n in zip(stage.statistics, stage.noises, strict=True) if s.name == key)
     assert noise is not None
-    return noise.law.scale / choice.steps
+    (vectors,) = stage.sums
+    return tuple(noise.law.scale / steps for steps in vectors.steps_of_sums(choice.steps))

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dp_pipelines.query.federate_model import FederateModel
 from dp_pipelines.query.train_model import MLP, LinearModel, TrainModel
 from dp_pipelines.training import scoring
 from dp_pipelines.training.features.encoder import layout_of
+from dp_pipelines.training.federated.local_updates import LocalUpdates
 from dp_pipelines.training.kernels.linear import LinearKernel
 from dp_pipelines.training.kernels.own_gradients import GradientKernel
 from dp_pipelines.training.libraries import compiles, refuse_missing
@@ -31,6 +33,8 @@ def kernel_of(task: TrainModel, key: bytes) -> "Kernel":
         RequestError: the model needs a library that is not installed, or names an object that is not a model.
         DpError: this machine cannot train it, see `check_places` of the kernels.
     """
+    if isinstance(task, FederateModel):
+        return _of_clients(task, key)
     if isinstance(task.model, LinearModel):
         return _coded(task) if compiles() else _over_columns(task)
     refuse_missing(task.model)
@@ -55,6 +59,14 @@ def kernel_of(task: TrainModel, key: bytes) -> "Kernel":
     for some in (rows[:1], rows):
         scoring.scores(task, other.initial(), None, some, jax_model=own)
     return other
+
+
+def _of_clients(task: FederateModel, key: bytes) -> "Kernel":
+    """Updates that clients compute, in place of gradients."""
+    refuse_missing(task.model, local=True)
+    clients = LocalUpdates.of(task, key)
+    clients.compile()
+    return clients
 
 
 def _coded(task: TrainModel) -> "Kernel":

@@ -1,0 +1,195 @@
+"""A stage of federated rounds in a job file: every form of it, planned, run, killed and resumed, refused where it is wrong.
+
+In: the shop. Out: exit codes, folders, ledgers. Holds: runs are real, kills too; the forms are counted against the models of the
+job file. Not covered: what a client computes (`tests/training/federated`) and how well models predict (`benchmarks/federate.py`).
+"""
+
+import json
+import math
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from dp_pipelines.jobs.spec.train_models import FederateStage
+from dp_pipelines.ledger import events
+from dp_pipelines.training import artefact, trainer
+from tests.jobs.conftest import Said, Shop
+from tests.jobs.run.test_ledgered_run import KILLED, opened
+from tests.jobs.run.test_model_training import files_below
+from tests.jobs.run.test_training_forms import DEAR, LINE, PRICE, PRODUCT, declared, said
+
+pytest.importorskip("numba")
+
+Call = Callable[..., Said]
+
+
+def model(**changes: object) -> dict[str, Any]:
+    """A stage of federated rounds, as small as one can be."""
+    base = {
+        "kind": "federate", "expected_clients": 400, "label": PRICE, "features": {"store": LINE}, "fit": {"rounds": 3},
+    }  # fmt: skip
+    return {**base, **changes}
+
+
+CASES: dict[str, dict[str, Any]] = {
+    "averaging": model(),
+    "every key of averaging": model(
+        fit={
+            "rounds": 2, "method": "fedavg", "local_epochs": 2, "local_examples": 3, "local_rate": 0.5, "clip_norm": 1.5,
+            "sampling_rate": 0.5, "participation": "hidden", "learning_rate": 0.5, "momentum": 0.5, "average": 1.0,
+            "schedule": "constant", "max_noise_multiplier": 1e6,
+        }
+    ),
+    "gradients": model(fit={"rounds": 2, "method": "fedsgd"}, label=DEAR, unit_columns={"dear": "price > 10"}),
+    "clients who are seen": model(
+        fit={"rounds": 2, "sampling_rate": 0.5, "participation": "visible", "schedule": "linear", "average": 0}
+    ),
+    **{
+        f"{schedule} noise": model(fit={"rounds": 3, "schedule": schedule, "momentum": 0})
+        for schedule in ("exponential", "linear_decreasing", "exponential_decreasing")
+    },
+    "classes": model(label=PRODUCT, model={"kind": "linear"}),
+    "a network": model(model={"kind": "mlp", "hidden": [4, 2]}, label=PRODUCT, whiten=False, share=0.5),
+    "a network of gradients": model(model={"kind": "mlp"}, fit={"rounds": 2, "method": "fedsgd"}),
+    "features that are found": model(
+        features={
+            "product": {"kind": "category", "most": 3},
+            "store": {"kind": "number", "min_value": 0, "max_value": 10, "bins": 3},
+        },
+        pairs=[["product", "store"]],
+        held_out=0.3, max_examples_per_unit=4, where="price >= 0", max_rows_per_unit=5, unit_columns={"dear": "price > 10"},
+        evaluation={"cells": 8, "by": {"column": "product", "groups": ["p0"]}},
+    ),
+}  # fmt: skip
+
+
+def test_the_cases_say_everything_that_rounds_can_say() -> None:
+    """What features, labels and evaluations can say is counted in the forms of train stages."""
+    told = {form for case in CASES.values() for form in said(FederateStage.model_validate(case))}
+    own = {form for form in declared(FederateStage) if form[0] in ("RoundsModel", "FederateStage")}
+    missing = {form for form in own - told if form[1] not in ("features", "evaluation")}
+    assert not missing, f"add a case that says {sorted(missing)}"
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_every_form_runs_from_the_job_file_to_a_model_that_can_be_read(shop: Shop, call: Call, case: str) -> None:
+    shop.write(stages={"model": CASES[case]})
+    out = shop.folder / "out"
+    ended = call("run", shop.job, "--output", out)
+    assert (ended.code, ended.err) == (0, "")
+    content = json.loads((out / "model" / "model.json").read_text())
+    rounds = CASES[case]["fit"]["rounds"]
+    assert len(content["path"]["gradient_norm"]) == len(content["path"]["noise_multiplier"]) == rounds
+    assert all(math.isfinite(norm) for norm in content["path"]["gradient_norm"])
+    found = artefact.load(out / "model")
+    assert found.task.steps.steps == rounds
+    assert found.task.kind == "federate"
+    page = (out / "report.html").read_text(encoding="utf-8")
+    assert f"{rounds} federated rounds" in page
+    assert ("The noise of each round" in page) == (len(set(content["path"]["noise_multiplier"])) > 1)
+
+
+def test_plan_says_what_rounds_cost_and_who_is_expected(shop: Shop, call: Call) -> None:
+    fit = {"rounds": 4, "schedule": "linear", "sampling_rate": 0.5, "participation": "visible"}
+    shop.write(stages={"model": model(fit=fit)})
+    stages = {stage["name"]: stage for stage in json.loads(call("plan", shop.job, "--json").out)["stages"]}
+    stage = stages["model"]
+    assert (stage["kind"], stage["steps"], stage["expected_clients"]) == ("federate", 4, 400)
+    assert (stage["method"], stage["participation"], stage["schedule"]) == ("fedavg", "visible", "linear")
+    noise = stage["noise_by_round"]
+    assert noise[0] == stage["noise_multiplier"] == max(noise)
+    assert noise[0] / noise[3] == pytest.approx(4, rel=0.03)
+    words = " ".join(call("plan", shop.job).out.split())
+    assert (
+        "4 federated rounds (fedavg) of 4 parameters over samples of 0.5 of the training units, charged as if all"
+        in words
+    )
+    assert "400 expected clients" in words
+
+
+def test_the_second_run_of_a_plan_of_rounds_is_refused_by_the_budget(shop: Shop, call: Call) -> None:
+    """All rounds are one run: whoever wants a further one, under another id, meets an account with nothing left."""
+    shop.write(stages={"model": model()})
+    shop.without_ledger()  # the account that the first run opens has the job's budget as its cap
+    assert call("run", shop.job, "--output", shop.folder / "out").code == 0
+    kept = [str(event.content["name"]) for event in opened(shop).history if event.kind == events.DRAW_FROZEN]
+    assert [name for name in kept if ".step-" in name] == [f"model.step-{number}" for number in (1, 2, 3)]
+    again = call("run", shop.job, "--output", shop.folder / "more", "--run-id", "further")
+    assert again.code == 3
+    assert "budget" in again.err
+    assert not (shop.folder / "more").exists()
+
+
+@pytest.mark.parametrize("step", [2, 3])
+def test_kill_9_in_the_middle_goes_on_with_the_rounds_that_were_kept(shop: Shop, call: Call, step: int) -> None:
+    shop.write(stages={"model": model(fit={"rounds": 4, "sampling_rate": 0.5})})
+    before = 5  # salt, features, users, moments and how the model begins are kept before the rounds
+    command = ["run", str(shop.job), "--output", str(shop.folder / "out"), "--run-id", "one"]
+
+    def frozen() -> list[str]:
+        return [str(event.content["name"]) for event in opened(shop).history if event.kind == events.DRAW_FROZEN]
+
+    script = [sys.executable, KILLED, "freeze", "after", str(before - 1 + step), *command]
+    assert subprocess.run(script, cwd=shop.folder, check=False, timeout=240, capture_output=True).returncode == -9
+    kept = frozen()
+    assert kept[-1] == f"model.step-{step}"
+    contents = {name: opened(shop).drawn(opened(shop).run("shop", "one"), name) for name in kept}
+    assert call(*command).code == 0
+    assert frozen() == [*kept, *(f"model.step-{number}" for number in range(step + 1, 5))]
+    content = contents[kept[-1]]
+    assert content is not None
+    state = trainer.TrainingState.from_bytes(content)
+    path = json.loads((shop.folder / "out" / "model" / "model.json").read_text())["path"]["gradient_norm"]
+    assert path[:step] == pytest.approx(state.norms)
+    files = files_below(shop.folder / "out")
+    assert call("run", shop.job, "--output", shop.folder / "again", "--run-id", "one").code == 0
+    assert files_below(shop.folder / "again") == files
+
+
+def test_nothing_that_is_said_or_published_depends_on_who_took_part(shop: Shop, call: Call) -> None:
+    """Two runs draw different samples: what they tell on the way, and the names and sizes of files, are the same."""
+    shop.write(budget={"epsilon": 8.0, "delta": 1e-5}, stages={"model": model(fit={"rounds": 3, "sampling_rate": 0.5})})
+    seen = []
+    for name in ("one", "two"):
+        shop.without_ledger()
+        ended = call("run", shop.job, "--output", shop.folder / name, "--run-id", name)
+        assert ended.code == 0
+        assert ended.err.replace(name, "").startswith("note: opens the account")
+        seen.append(set(files_below(shop.folder / name)))
+        told = json.loads((shop.folder / name / "model" / "model.json").read_text())
+        assert "clients" not in told["path"]
+        assert told["task"]["expected_clients"] == 400
+    assert seen[0] == seen[1]
+
+
+@pytest.mark.parametrize(
+    ("changes", "place", "words"),
+    [
+        ({"fit": {"rounds": 0}}, "fit.rounds", "must be a whole number"),
+        ({"fit": {"rounds": 1001}}, "fit.rounds", "must be a whole number from 1 to 1000"),
+        ({"fit": {"steps": 3}}, "fit.steps", "unknown key"),
+        ({"fit": {"l2": 0.1}}, "fit.l2", "unknown key"),
+        ({"fit": {"method": "fedprox"}}, "fit.method", "fedavg"),
+        ({"fit": {"method": "fedsgd", "local_rate": 1}}, "fit.local_rate", "is for method: fedavg"),
+        ({"fit": {"schedule": "linear", "sampling_rate": 0.5}}, "fit.schedule", "hide which clients they take"),
+        ({"fit": {"participation": "unknown"}}, "fit.participation", "hidden"),
+        ({"expected_clients": 0}, "expected_clients", "must be a whole number"),
+        ({"expected_clients": None}, "expected_clients", ""),
+        ({"model": {"kind": "jax", "name": "a:b", "parameters": 3}}, "model", ""),
+    ],
+)
+def test_wrong_settings_exit_2_at_their_line_before_anything_is_charged(
+    shop: Shop, call: Call, changes: dict[str, Any], place: str, words: str
+) -> None:
+    shop.write(stages={"model": {key: value for key, value in model(**changes).items() if value is not None}})
+    history = len(opened(shop).history)
+    for command in (("plan",), ("run", "--output", shop.folder / "out")):
+        ended = call(command[0], shop.job, *command[1:])
+        assert ended.code == 2
+        assert f"stages.model.{place}" in ended.err
+        assert words in ended.err
+        assert "job.yaml:" in ended.err
+    assert len(opened(shop).history) == history
