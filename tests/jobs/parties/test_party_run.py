@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from dp_pipelines.jobs.cli.main import main
+from dp_pipelines.jobs.parties.party_run import PartyProduction
 from dp_pipelines.jobs.request import request
 from dp_pipelines.jobs.run import pipelines
 from dp_pipelines.jobs.run import run as running
@@ -25,6 +26,7 @@ from dp_pipelines.planning.plan import Plan
 from dp_pipelines.planning.stage import StagePlan
 from dp_pipelines.steps import party_tables
 from dp_pipelines.steps.draw_release import DrawPartyTable
+from dp_pipelines.training.kept_draws import InMemory
 from tests.helpers.quiet import NoNoise
 from tests.jobs.parties.worlds import NORTH, PARTIES, SOUTH, World, free_ports, job
 
@@ -230,6 +232,35 @@ def frozen_tables(world: World, party: str) -> list[bytes]:
             for row in opened.execute(f"SELECT * FROM {table}"):
                 found += [cell for cell in row if isinstance(cell, bytes) and cell.startswith(b"PAR1")]
     return found
+
+
+def test_a_table_is_drawn_once_for_all_attempts(tmp_path: pathlib.Path) -> None:
+    """With real noise: two draws of these numbers would not be equal."""
+    world = World.made(tmp_path / "world", job(free_ports(3)))
+    asked, plan = planned(world.path("north"))
+    stages, draws = plan.round(1).stages, InMemory()
+    parties = asked.file.job.parties
+    assert parties is not None
+    with open("/dev/null", "w") as nowhere, Progress(nowhere) as progress:
+        engine = local_engine.configured([])
+        north = PartyProduction(asked, plan, "r", engine, progress, parties=parties, party="north")
+        north._freeze(stages, tmp_path, draws)
+        first = north._numbers(stages["sales"], draws)
+        north._freeze(stages, tmp_path, Recording(draws))
+        assert (north._numbers(stages["sales"], draws) == first).all()
+        again = InMemory()
+        north._freeze(stages, tmp_path, again)
+        assert (north._numbers(stages["sales"], again) != first).any()
+
+
+class Recording:
+    """Draws that must not be kept a second time."""
+
+    def __init__(self, kept: InMemory) -> None:
+        self.get = kept.get
+
+    def keep(self, name: str, content: bytes) -> None:
+        raise AssertionError("drawn again")
 
 
 @pytest.mark.slow
