@@ -13,6 +13,7 @@ PEERS := .venv-peers/installed
 OPACUS := .venv-opacus/installed
 PURE_LDP := .venv-pure-ldp/installed
 INTERPRET := .venv-interpret/installed
+SECURE_SUMS := .venv-secure-sums/installed
 DEMO_OUTPUT := out/demo
 ENGINES := build/engines
 MAVEN ?= mvn
@@ -27,7 +28,7 @@ PACKAGES := dp_pipelines transforms jobs
 # Rooms that hold Python code today; linted, not type-checked.
 SCRIPTS := $(wildcard tests benchmarks examples)
 
-.PHONY: help demo dist docs test test-all test-flink test-spark test-prism test-java coverage lint format types doctest test-mutants check bench bench-collected bench-training lock clean
+.PHONY: help demo dist docs test test-all test-flink test-spark test-prism test-java coverage lint format types doctest test-mutants check bench bench-collected bench-secure-sums bench-training lock clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 20
@@ -60,6 +61,11 @@ $(PURE_LDP): $(wildcard requirements-pure-ldp.lock)
 $(INTERPRET): $(wildcard requirements-interpret.lock)
 	@$(PYTHON) -m venv --clear .venv-interpret
 	.venv-interpret/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-interpret.lock
+	@touch $@
+
+$(SECURE_SUMS): $(wildcard requirements-secure-sums.lock)
+	@$(PYTHON) -m venv --clear .venv-secure-sums
+	.venv-secure-sums/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-secure-sums.lock
 	@touch $@
 
 demo: $(VENV)  ## fetch real data, publish a private report, three scheduled weeks under one budget, then a report and a model
@@ -178,6 +184,9 @@ bench: $(VENV) $(PEERS)  ## compare time, memory and accuracy with other librari
 bench-collected: $(VENV) $(PURE_LDP)  ## measure errors and speed of reports under local differential privacy; writes a page into docs/
 	$(BIN)/python benchmarks/collected.py
 
+bench-secure-sums: $(VENV) $(SECURE_SUMS)  ## measure what sums that nobody sees in parts cost; writes a page into docs/
+	$(BIN)/python benchmarks/secure_sums.py
+
 bench-training: $(VENV) $(OPACUS) $(INTERPRET)  ## measure how good models are and how fast they train; writes tables and plots into docs/
 	$(BIN)/python examples/ta_feng/fetch.py
 	$(BIN)/python benchmarks/training.py
@@ -197,12 +206,12 @@ lock:  ## resolve the locked versions again after a change of pyproject.toml
 	@build/lock/bin/python -m pip install --quiet --disable-pip-version-check uv
 	@cp requirements.lock build/lock/pins
 	@UV_PYTHON_DOWNLOADS=never build/lock/bin/uv pip compile --quiet pyproject.toml \
-	  --extra dev --extra bench --extra postgres --extra train --extra docs --extra pipeline-dp --extra yaml --extra avro --extra delta --extra iceberg --extra onnx --universal --python-version 3.10 \
+	  --extra dev --extra bench --extra postgres --extra train --extra docs --extra pipeline-dp --extra yaml --extra avro --extra delta --extra iceberg --extra onnx --extra parties --universal --python-version 3.10 \
 	  --no-header --no-annotate --no-emit-index-url --no-emit-find-links $(UPGRADE) -o build/lock/pins
-	@{ echo '# Written by `make lock` from pyproject.toml (extras dev, bench, postgres, train, docs, pipeline-dp, yaml, avro, delta, iceberg, onnx); do not edit. One set for every Python:'; \
+	@{ echo '# Written by `make lock` from pyproject.toml (extras dev, bench, postgres, train, docs, pipeline-dp, yaml, avro, delta, iceberg, onnx, parties); do not edit. One set for every Python:'; \
 	   echo '# where a package left Python 3.10 behind, a marker gives that Python the last version that it can have.'; \
 	   grep -v '^#' build/lock/pins; } > requirements.lock
 
 clean:  ## remove everything these targets created, including the environments
-	rm -rf .venv .venv-peers .venv-opacus .venv-interpret .venv-pure-ldp build dist out *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage
+	rm -rf .venv .venv-peers .venv-opacus .venv-interpret .venv-pure-ldp .venv-secure-sums build dist out *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -237,6 +237,12 @@ def _check_stage(stage: object) -> None:
             message="is a level of a rollup, which is released with the other levels",
             hint="name the stage that has the rollup",
         )
+    if stage.query.parties is not None:
+        raise RequestError(
+            field=f"stage {stage.name!r}",
+            message="is released by several parties together",
+            hint="run it with `dp-pipelines run --party`",
+        )
     if resolve.is_open(stage):
         raise RequestError(
             field=f"stage {stage.name!r}",

@@ -132,6 +132,9 @@ def audit(
     >>> audit(Plan(epsilon=1.0, delta=1e-6, stages={"weekly": query}), replays=2000).agrees
     True
     """
+    if any(query.parties is not None for query in plan.queries.values()):
+        message, hint = "is of several parties, whose tables are not replayed yet", "audit the job without parties"
+        raise RequestError(field="plan", message=message, hint=hint)
     ready = {name: _ready(stage) for name, stage in plan.round(1).stages.items()}
     stages = {name: several[0] for name, several in ready.items()}
     fits = training_parts.all_fits(plan.trained)

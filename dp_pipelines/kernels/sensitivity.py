@@ -102,6 +102,20 @@ class Shape:
             self, coordinates=min(self.coordinates, groups), per_coordinate=together, in_total=total
         )
 
+    def in_tables(self, times: int) -> "Shape":
+        """The change of several tables side by side, each of other rows of the unit (docs/proofs/parties.md, lemma 1).
+
+        Args:
+            times: in how many of them the unit may have rows.
+
+        >>> Shape(unit=1, coordinates=8, per_coordinate=1, in_total=8).in_tables(2).l2_squared
+        16
+        """
+        squares = None if self.squares is None else times * self.squares
+        return dataclasses.replace(
+            self, coordinates=times * self.coordinates, in_total=times * self.in_total, squares=squares
+        )
+
     @property
     def joins(self) -> bool:
         """Whether all of the change may fall on one integer, so that units of it are better rounded together."""

@@ -60,5 +60,5 @@ def noise_record(stage: str, name: str, law: str, scale: Fraction, moved: Lattic
 
 def published_values(steps: Integers, noise: Noise) -> Floats:
     """Noisy steps in units of the statistic."""
-    values: Floats = (steps + np.float64(noise.law.offset)) * np.float64(noise.unit)
+    values: Floats = (steps + np.float64(noise.law.offset * noise.draws)) * np.float64(noise.unit)
     return values

@@ -7,6 +7,7 @@ Holds: the record of a statistic bounds the effect of all rows of one privacy un
 
 import abc
 import dataclasses
+import math
 from collections.abc import Callable
 from fractions import Fraction
 from typing import TYPE_CHECKING, ClassVar, Protocol
@@ -72,12 +73,15 @@ class Noise:
         step: fine lattice steps in one step of the release.
         fine_bits: by how many bits totals are shifted left to the fine lattice.
         fine_step: the fine step in units of the statistic.
+        draws: how many draws of the law are in a published number: several where parties add up their tables. A record is
+            about one of these tables, with one draw.
     """
 
     law: Law
     step: int
     fine_bits: int
     fine_step: float
+    draws: int = 1
 
     @property
     def unit(self) -> float:
@@ -87,7 +91,7 @@ class Noise:
     @property
     def stddev(self) -> float:
         """The standard deviation of the noise in units of the statistic."""
-        return self.law.stddev * self.unit
+        return self.law.stddev * self.unit * math.sqrt(self.draws)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

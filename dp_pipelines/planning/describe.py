@@ -59,7 +59,7 @@ def query_to_json(query: Query) -> dict[str, Any]:
     fields["metrics"] = {name: _metric_to_json(metric) for name, metric in query.metrics.items()}
     if query.group is None:
         del fields["group"]
-    for said in ("rollup", "level"):  # as above
+    for said in ("rollup", "level", "parties"):  # as above
         held = fields.pop(said)
         if held is not None:
             fields[said] = dataclasses.asdict(held)
@@ -90,6 +90,12 @@ def query_to_json(query: Query) -> dict[str, Any]:
     else:
         fields["partitions"] = {"private": dataclasses.asdict(query.partitions)}
     return fields
+
+
+def parties_to_json(queries: Mapping[str, Query]) -> dict[str, Any]:
+    """Who runs a plan together, as the entry `parties` of what describes it; none where it is one organisation."""
+    parties = next((query.parties for query in queries.values() if query.parties is not None), None)
+    return {} if parties is None else {"parties": parties.to_json()}
 
 
 def windows_to_json(windows: Windows) -> dict[str, Any]:

@@ -382,6 +382,7 @@ class Plan:
             "stages": self._described_stages(),
             "mechanisms": [record.to_json() for record in self.mechanisms],
             "costs": {key: value for key, value in self.explain().items() if key != "records"},
+            **describe.parties_to_json(self.queries),
         }
 
     def _described_stages(self) -> list[dict[str, Any]]:

@@ -220,6 +220,8 @@ def shape_of(statistic: Statistic, query: Query) -> Shape:
     )
     if query.level is not None:
         return query.level.shape(shape, adds_up=statistic.adds_up)
+    if query.parties is not None:
+        return shape.in_tables(query.parties.times)
     return reserve.reserved(shape, bounds.candidates) if bounds.auto else shape
 
 
@@ -326,7 +328,8 @@ def _noise(statistic: Statistic, query: Query, choice: Choice, scales: Scales) -
         step = min(unit, max(1, round(spread / FIXED_SCALE)))
         scale = Fraction(max(1, round(spread / step * 64)), 64)
     law: Law = RoundedGaussian(scale) if choice.law == "gaussian" else FlooredLaplace(scale)
-    return Noise(law=law, step=step, fine_bits=statistic.fine_bits, fine_step=statistic.fine_step)
+    draws = 1 if query.parties is None else query.parties.draws
+    return Noise(law=law, step=step, fine_bits=statistic.fine_bits, fine_step=statistic.fine_step, draws=draws)
 
 
 def _selection(

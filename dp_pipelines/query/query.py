@@ -23,6 +23,7 @@ from dp_pipelines.query.contribution_bounds import ContributionBounds as Contrib
 from dp_pipelines.query.kept import COLUMN as KEPT
 from dp_pipelines.query.kept import MOST_COLUMNS as MOST_KEPT
 from dp_pipelines.query.kept import Kept
+from dp_pipelines.query.parties import Parties
 from dp_pipelines.query.partitions import EVERYTHING as EVERYTHING
 from dp_pipelines.query.partitions import UNSAID as UNSAID
 from dp_pipelines.query.partitions import PrivatePartitions as PrivatePartitions
@@ -71,6 +72,7 @@ class Query:
             `partition_by`.
         windows: of event time, each with a release of its own, for rows in Beam's `FixedWindows`; bounds are those of one window.
         level: of a rollup's parts: which level it releases.
+        parties: of a job that several organisations run together: who they are.
         group: of a train stage's parts: which units it reads, where it does not read all. Groups of a plan are disjoint.
 
     Raises:
@@ -98,6 +100,7 @@ class Query:
     windows: Windows | None = None
     rollup: Sequence[Sequence[str]] | Rollup | None = None
     level: RollupLevel | None = None
+    parties: Parties | None = None
     group: str | None = None
 
     def __post_init__(self) -> None:
@@ -131,6 +134,8 @@ class Query:
         self._check_compare()
         self._check_windows()
         self._check_rollup()
+        if self.parties is not None:
+            self.parties.check(self)
         if self.bounds.auto:
             partition_bound.refuse(getattr(self.partitions, "strategy", None), self.best, self.columns, self.metrics)
         if not self.metrics and isinstance(self.partitions, PublicPartitions) and self.best is None:

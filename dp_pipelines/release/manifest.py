@@ -91,6 +91,18 @@ def with_looks(content: Mapping[str, Any], looks: Sequence[Mapping[str, str]]) -
     return {**content, "tuned": [dict(look) for look in looks], "not_covered": [*content["not_covered"], *words]}
 
 
+def with_parties(content: Mapping[str, Any], said: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """A manifest that says which organisations have made the release together, and what is only promised.
+
+    Args:
+        content: the manifest.
+        said: the entry `parties`; empty where it is one organisation.
+    """
+    if not said:
+        return dict(content)
+    return {**content, **said, "not_covered": [*content["not_covered"], *said["parties"]["words"]]}
+
+
 def of_made_up_rows(content: Mapping[str, Any], assumed: Sequence[str]) -> dict[str, Any]:
     """A manifest of a report of made-up rows, which no reader of releases takes for one.
 

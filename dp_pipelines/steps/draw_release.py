@@ -17,6 +17,7 @@ from dp_pipelines.planning.stage import StagePlan
 from dp_pipelines.release import draw
 from dp_pipelines.release.draw import draw_release
 from dp_pipelines.release.large_lists import draw_passing
+from dp_pipelines.steps import party_tables
 from dp_pipelines.steps.step import Sharded, Step
 
 
@@ -53,6 +54,14 @@ class DrawRelease(Step):
         # An input without a single table, not even an empty one, leaves the types of the partitions unknown.
         partials = partials or [accumulate.no_partials(layout.partition_names, statistics)]
         return accumulate.merge(partials, layout.partition_names, statistics)
+
+
+class DrawPartyTable(DrawRelease):
+    """The same for one of several parties: whole numbers with noise, of which only sums with those of others are published."""
+
+    def drawn(self, element: tuple[int, Iterable[pa.Table]]) -> Iterable[pa.Table]:
+        """The noisy numbers of one place."""
+        return [party_tables.noisy(self.totals(element), self._stage, element[0], self._places)]
 
 
 class DrawLevels(DrawRelease):

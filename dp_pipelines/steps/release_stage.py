@@ -17,7 +17,7 @@ from dp_pipelines.planning.stage import StagePlan
 from dp_pipelines.planning.stage_kinds import BestKind
 from dp_pipelines.release.all_partitions import published
 from dp_pipelines.steps.aggregate import ToPartials, ToShards
-from dp_pipelines.steps.draw_release import DrawLevels, DrawRelease
+from dp_pipelines.steps.draw_release import DrawLevels, DrawPartyTable, DrawRelease
 from dp_pipelines.steps.flow import Flow
 from dp_pipelines.steps.step import Sharded, Step
 
@@ -37,9 +37,16 @@ class StageSteps:
         return cls(
             to_shards=ToShards(stage.layout, num_shards, salt),
             to_partials=ToPartials(stage, count, salt),
-            draw=DrawLevels(stage, count) if stage.coarser else DrawRelease(stage, count),
+            draw=_draw(stage, count),
             ungroup=Ungroup(stage, join),
         )
+
+
+def _draw(stage: StagePlan, count: int) -> DrawRelease:
+    """The step that draws all noise of a stage; `count` is the number of places."""
+    if stage.query.parties is not None:
+        return DrawPartyTable(stage, count)
+    return DrawLevels(stage, count) if stage.coarser else DrawRelease(stage, count)
 
 
 def places_of(stage: StagePlan, num_shards: int) -> int:
@@ -102,6 +109,9 @@ class Ungroup(Step):
 
     def process(self, element: tuple[int, Iterable[pa.Table]]) -> Iterator[pa.Table]:
         """The tables."""
+        if self._stage.query.parties is not None:  # what is published comes of the sum with the tables of the others
+            yield from element[1]
+            return
         if (
             isinstance(self._stage.layout.public, KeyFile) and not self._stage.coarser
         ):  # too many, perhaps, for one table; the writer sorts them

@@ -376,7 +376,17 @@ def _run(given: argparse.Namespace, rest: list[str]) -> int:
     file = job_file.checked(content, pathlib.Path(given.job))
     with Stoppable(to_the_end=given.as_command) as stoppable:
         stoppable.makes(given.output)
-        if given.synthetic:
+        if file.job.parties is not None or given.party is not None:
+            from dp_pipelines.jobs.parties import party_run
+
+            if given.synthetic:
+                message = "cannot make up the rows of several parties"
+                raise RequestError(field="--synthetic", message=message, hint="drop parties from a copy of the job")
+            published = party_run.run(
+                file, given.output, party=given.party, given=given.param, run_id=given.run_id, arguments=rest,
+                ledger=given.ledger, runner=given.runner, anchor=given.anchor,
+            )  # fmt: skip
+        elif given.synthetic:
             from dp_pipelines.jobs.run import made_up_run
 
             made_up_run.refuse_options(given.ledger, given.anchor, given.runner, given.run_id)

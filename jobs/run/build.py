@@ -23,6 +23,7 @@ from dp_pipelines.plan_stages import kept_counts, partition_groups
 from dp_pipelines.plan_stages.reads import Groups, UnitFacts, UnitPartitionCounts
 from dp_pipelines.planning.stage import StagePlan
 from dp_pipelines.query.query import Query
+from dp_pipelines.steps import party_tables
 from dp_pipelines.steps.flow import Flow
 from dp_pipelines.steps.read_files import Shuffled
 from dp_pipelines.steps.release_stage import released
@@ -79,6 +80,7 @@ def build(
     without: Mapping[str, pa.Table],
     shards: int,
     writer: Writer | None = None,
+    salt: int | None = None,
 ) -> dict[str, pathlib.Path]:
     """Make the graph of all steps of a job.
 
@@ -90,18 +92,19 @@ def build(
         without: partitions whose rows a stage does not see, by its name.
         shards: the number of groups of units.
         writer: writes the files; by default into the folder.
+        salt: settles which rows and partitions of a unit stay; left out, a fresh one.
 
     Returns:
         the staged file of each published name; they are there once the graph has run.
     """
     read = [request.units.get(name, query).columns for name, query in request.queries.items()]
-    salt = int(entropy.words(1)[0])
+    salt = int(entropy.words(1)[0]) if salt is None else salt
     raw = _counted(start, request, shuffled_rows.of_stages(request, stages), shards, salt)
     rows = _shaped(raw, request, tuple(dict.fromkeys(name for columns in read for name in columns)))
     files = {}
     for name, stage in stages.items():
         path = staging / f"{name}.parquet"
-        keys = stage.query.sorted_by
+        keys = stage.query.sorted_by if stage.query.parties is None else (party_tables.PLACE,)
         seen = _over_units(rows, request, stage, shards, salt)
         if name in without and without[name].num_rows:
             seen = seen.each(f"Without what {name} has", WithoutPartitions(without[name]))

@@ -68,6 +68,7 @@ def run_pipeline(
     engine: "Engine",
     progress: Progress,
     without: Mapping[str, pa.Table] | None = None,
+    salt: int | None = None,
 ) -> dict[str, pathlib.Path]:
     """Run the pipeline; the staged files by published name.
 
@@ -78,6 +79,7 @@ def run_pipeline(
         engine: what runs it.
         progress: is told each step.
         without: partitions whose rows a stage does not see, by its name.
+        salt: see `build.build`.
 
     Raises:
         DamagedInputError, RunFailed: it failed.
@@ -87,7 +89,7 @@ def run_pipeline(
     pipeline = engine.pipeline(progress, len(request.source.files), list(stages))
     with travelling_through(folder, _lists(stages.values())):
         shards = build.num_shards(request, engine.given, shuffled_rows.of_stages(request, stages))
-        files = build.build(engine.start(pipeline), request, stages, folder, without or {}, shards)
+        files = build.build(engine.start(pipeline), request, stages, folder, without or {}, shards, salt=salt)
         wait(engine, pipeline, request, stages, progress, folder)
     missing = [name for name, path in files.items() if not path.is_file()]
     if missing:

@@ -23,7 +23,7 @@ from dp_pipelines.jobs.sources import event_window
 from dp_pipelines.jobs.terminal.progress import Progress
 from dp_pipelines.ledger.entries import EngineJob
 from dp_pipelines.plan_stages import phases
-from dp_pipelines.planning import limits
+from dp_pipelines.planning import describe, limits
 from dp_pipelines.planning.noise_levels import passing_noise
 from dp_pipelines.planning.plan import Plan
 from dp_pipelines.planning.stage import StagePlan
@@ -56,6 +56,13 @@ class Production:
     progress: Progress
     made_up: Sequence[str] = ()
     asked: Request | None = None
+
+    def prepare(self) -> None:
+        """What must be settled before a run is charged: nothing, where one organisation runs it.
+
+        Raises:
+            DpError: it cannot be; nothing was charged.
+        """
 
     def release(
         self, number: int, folder: pathlib.Path, draws: Draws, submitted: Callable[[EngineJob], None]
@@ -141,6 +148,7 @@ class Production:
         }
         content |= self._elsewhere()
         content = joined_tables.with_limits(content, job)
+        content = manifest.with_parties(content, describe.parties_to_json(self.plan.queries))
         kept = rounds_of_pipelines.kept_shares_in(files)
         compared = rounds_of_pipelines.comparisons_in(self.plan, self.request, files)
         for described in content["stages"]:

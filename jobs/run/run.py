@@ -161,6 +161,7 @@ def carry_out(
     planned: Plan | None = None,
     note: Callable[[str], None] | None = None,
     otherwise: str = "",
+    produced: "Callable[[Request, Plan, str, Engine, Progress], Production]" = Production,
 ) -> PublishedRun:
     """Run a checked request. Errors as for `run`.
 
@@ -171,8 +172,13 @@ def carry_out(
         planned: its plan, where that is known; a plan that the ledger has frozen comes before it.
         note: is told what a user should know; None writes it to standard error.
         otherwise: what a user may do where the ledger has no room.
+        produced: makes what produces the release.
     """
     file = request.file
+    if file.job.parties is not None and produced is Production:
+        raise RequestError(
+            field="--party", message="is required: the job has parties", hint="name the one that you are"
+        )
     target = staging.local_path(output)
     if os.path.lexists(target) and manifest.read_manifest(target) is None:
         staging.refuse_existing(target)
@@ -218,12 +224,13 @@ def carry_out(
                 )
             identity = run_id or _identity(plan, request)
             ledgered_run.release_at(target, identity, file.job.dataset, plan.digest, request.content)
+            production = produced(request, plan, identity, engine, progress)
             standing = os.path.lexists(target)  # looked at first: another process may be about to publish this run
             if not book.committed(identity):  # else its release is given again, and no runner is needed
                 if standing:  # by another ledger
                     staging.refuse_existing(target)
                 _refuse_unready(engine, request, plan, identity, target, tell)
-            production = Production(request, plan, identity, engine, progress)
+                production.prepare()
             work = ledgered_run.Work(
                 account=file.job.dataset,
                 run_id=identity,

@@ -31,6 +31,7 @@ from dp_pipelines.jobs.spec.content import Content, Path
 from dp_pipelines.jobs.spec.declared import DeclaredFields, DeclaredModel, descriptions, first_sentence, made_of
 from dp_pipelines.jobs.spec.metric_models import MetricModel
 from dp_pipelines.jobs.spec.output_models import OutputsModel
+from dp_pipelines.jobs.spec.party_models import PartiesModel
 from dp_pipelines.jobs.spec.source_models import LookupModel, SomeLookups, SourceModel
 from dp_pipelines.jobs.spec.table_models import (
     JoinModel,
@@ -122,7 +123,7 @@ SaidRollup = Annotated[
 """Levels, alone or with the shares of each."""
 
 
-@made_of(Query, leave_out=("privacy_unit", "row_id", "group", "windows", "level"))
+@made_of(Query, leave_out=("privacy_unit", "row_id", "group", "windows", "level", "parties"))
 class Stage(OverUnits, DeclaredFields):
     """One partitioned release."""
 
@@ -260,6 +261,10 @@ class Job(DeclaredFields):
     outputs: Annotated[
         OutputsModel | None, Field(description="Other formats of the published tables, beside Parquet.")
     ] = None
+    parties: Annotated[
+        PartiesModel | None,
+        Field(description="Organisations that keep their rows to themselves and publish one report."),
+    ] = None
     expect: Annotated[Expect | None, Field(description="Guesses about the rows.")] = None
     tuned: Annotated[list[TunedModel] | None, Field(description="Looks at the raw rows; each release says so.")] = None
     stages: Annotated[
@@ -275,6 +280,12 @@ class Job(DeclaredFields):
         check_tables(source=self.source, tables=self.tables, join=self.join, union=self.union, unit=self.privacy_unit)
         if self.tables is not None:
             self._refuse_beside_tables()
+        for name, stage in self.stages.items() if self.parties is not None else ():
+            if not isinstance(stage, Stage):
+                hint = "put it into a job without parties"
+                raise RequestError(
+                    field=f"stages.{name}", message="trains, which parties cannot do together", hint=hint
+                )
         return self
 
     def _refuse_beside_tables(self) -> None:
@@ -289,7 +300,8 @@ class Job(DeclaredFields):
 
     def arguments(self) -> dict[str, Any]:
         """The arguments of the dataclass."""
-        return {**super().arguments(), "privacy_unit": self.unit}
+        together = {"parties": self.parties.build()} if self.parties is not None else {}
+        return {**super().arguments(), "privacy_unit": self.unit, **together}
 
     @property
     def unit(self) -> list[str]:

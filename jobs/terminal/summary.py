@@ -64,6 +64,8 @@ def print_plan(plan: Mapping[str, Any], stream: TextIO) -> None:
         )
     if "group" in plan:
         out.print(_of_group(plan["group"]))
+    for words in plan.get("parties", {}).get("words", []):
+        out.print(f"parties    {escape(shown(words))}")
     for stage in plan["stages"]:
         out.print()
         share = f" · share {stage['share']:.0%}" if len(plan["stages"]) > 1 and "share" in stage else ""
@@ -336,6 +338,8 @@ def print_release(folder: pathlib.Path, stream: TextIO, *, again: bool = False) 
     )
     if (so_far := spent_so_far(manifest)) is not None:
         out.print(f"so far     {so_far}")
+    for words in (manifest.get("parties") or {}).get("words", []):
+        out.print(f"parties    {escape(shown(str(words)))}")
     for words in dict.fromkeys(str(look.get("words")) for look in manifest.get("tuned", [])):
         out.print(f"tuned      {escape(words)}")
     if made_up:

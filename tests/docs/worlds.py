@@ -155,6 +155,7 @@ def ta_feng(folder: pathlib.Path) -> None:
 
 
 WORLDS: dict[str, Callable[[pathlib.Path], None]] = {
+    "docs/two_organisations.md": shop,
     "README.md": readme,
     "docs/jobs.md": weekly,
     "docs/ab_tests.md": an_ab_test,

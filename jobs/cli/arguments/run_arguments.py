@@ -39,6 +39,7 @@ def add(make: MakeParser) -> None:
     run.add_argument("job", metavar="JOB", help="the job file, YAML or JSON")
     run.add_argument("--output", metavar="DIR", required=True, help="the folder to publish; it must not exist")
     job_arguments.add_parameters(run)
+    run.add_argument("--party", metavar="NAME", help="which of the job's parties this is, where it has some")
     run.add_argument("--run-id", metavar="ID", help="name of this run; required if the budget covers several runs")
     run.add_argument(
         "--ledger",

@@ -1,0 +1,118 @@
+"""Where parties meet: that all run the same, and the sum of their numbers.
+
+In: who takes part, what must be the same, this party's numbers. Out: opened sums. Holds: the protocol runs in a process of its
+own, of which nothing is shown; an error says which public thing differs, or that somebody did not come. Not covered: what the
+numbers mean.
+"""
+
+import dataclasses
+import importlib.util
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+
+import numpy as np
+
+from dp_pipelines.errors import RequestError
+from dp_pipelines.jobs.parties import secure_sum
+from dp_pipelines.jobs.run.pipelines import RunFailed
+from dp_pipelines.jobs.runners import processes
+from dp_pipelines.jobs.spec.party_models import PartiesModel
+from dp_pipelines.kernels.lattice import Integers
+
+NOBODY = "nothing was published"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Meeting:
+    """What one party needs to meet the others.
+
+    Args:
+        parties: all of them.
+        name: of this one.
+        said: what must be the same at all, by its name: digests and other public text.
+    """
+
+    parties: PartiesModel
+    name: str
+    said: Mapping[str, str]
+
+    def agree(self) -> None:
+        """Meet without numbers, before anything is charged or read.
+
+        Raises:
+            RequestError: something differs.
+            RunFailed: somebody did not come.
+        """
+        with tempfile.TemporaryDirectory() as folder:
+            differs = self._take_part(pathlib.Path(folder), None, "nothing was charged or read")
+        if differs:
+            listed = " and ".join(differs)
+            raise RequestError(
+                field="parties",
+                message=f"do not run the same: {listed} differ",
+                hint="copy one job file to all, and give all the same --run-id and --param",
+            )
+
+    def add(self, numbers: Integers, folder: pathlib.Path) -> Integers:
+        """The sums of all parties' numbers.
+
+        Args:
+            numbers: of this party, as many as every other has; of one without rows nobody asks which.
+            folder: a private one.
+
+        Raises:
+            RunFailed: somebody left, or something differs.
+        """
+        np.save(folder / "numbers.npy", numbers)
+        differs = self._take_part(
+            folder, folder / "numbers.npy", "the run stays charged; run the same command again, all of you"
+        )
+        if differs:
+            raise RunFailed(f"the parties do not run the same: {' and '.join(differs)} differ; {NOBODY}")
+        sums: Integers = np.load(folder / "sums.npy")
+        return sums
+
+    def _take_part(self, folder: pathlib.Path, numbers: pathlib.Path | None, after: str) -> list[str]:
+        """What differs; the sums lie in the folder then, if numbers were given."""
+        members, told = self.parties.members, folder / "told.json"
+        holders = [place for place, member in enumerate(members.values()) if member.rows]
+        asked = {
+            "said": dict(self.said),
+            "holders": holders,
+            "listens_on": members[self.name].address.rpartition(":")[0],
+            "numbers": None if numbers is None else str(numbers),
+            "sums": str(folder / "sums.npy"),
+            "told": str(told),
+        }
+        command = [sys.executable, "-m", secure_sum.__name__, "--no-log", f"-I{list(members).index(self.name)}"]
+        for member in members.values():
+            command += ["-P", member.address]
+        try:
+            done = subprocess.run(
+                processes.ending_with_this(command), input=json.dumps(asked), text=True, timeout=self.parties.wait_seconds,
+                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False, cwd=folder,
+            )  # fmt: skip
+        except subprocess.TimeoutExpired:
+            waited = f"{self.parties.wait_seconds} seconds"
+            raise RunFailed(f"not all parties came, or one left, within {waited}; {NOBODY}; {after}") from None
+        if done.returncode or not told.is_file():
+            raise RunFailed(
+                f"the parties could not add their tables: one left, or its port is taken; {NOBODY}; {after}"
+            )
+        differs: list[str] = json.loads(told.read_text())
+        return differs
+
+
+def refuse_unready() -> None:
+    """Refuse where MPyC is not installed.
+
+    Raises:
+        RequestError: it is not.
+    """
+    if importlib.util.find_spec("mpyc") is None:
+        message, hint = "need the package mpyc", "pip install 'dp-pipelines[parties]'"
+        raise RequestError(field="parties", message=message, hint=hint)

@@ -1,0 +1,78 @@
+"""One party of a sum under secret sharing: a process of its own, which opens sums and nothing else.
+
+In: on standard input who takes part, what must be the same for all, and this party's numbers in a file; the options of MPyC
+as arguments. Out: a file with the sums, or with the names of what differs. Holds: numbers leave this process as Shamir shares, of
+which one alone says nothing; nothing is printed. Not covered: parties that do not follow the protocol; who hears two links.
+"""
+
+import asyncio
+import functools
+import json
+import pathlib
+import sys
+from typing import Any
+
+import numpy as np
+
+from dp_pipelines.kernels.lattice import Integers
+
+PRIME = 2**61 - 1
+"""The field: sums of some hundred numbers below 2**53 stay inside of (-PRIME / 2, PRIME / 2)."""
+
+PORTION = 2**16
+"""Numbers that are shared at a time."""
+
+LOOPBACK = ("127.0.0.1", "localhost")
+
+
+async def _meet(mpc: Any, said: dict[str, str]) -> list[str]:
+    """The names of what is not the same for all parties: all that they tell each other in the clear."""
+    told = await mpc.transfer(json.dumps(said, sort_keys=True))
+    others = [json.loads(each) for each in told]
+    return sorted({name for each in others for name in {*said, *each} if each.get(name) != said.get(name)})
+
+
+async def _sums(mpc: Any, numbers: Integers, holders: list[int]) -> Integers:
+    """The sums of the numbers of those who have rows."""
+    field = mpc.SecFld(PRIME)
+    found = np.empty(len(numbers), np.int64)
+    for begin in range(0, len(numbers), PORTION):
+        mine = field.array(numbers[begin : begin + PORTION].astype(object) % PRIME)
+        shared = mpc.input(mine, senders=holders)
+        opened = await mpc.output(functools.reduce(lambda one, other: one + other, shared))
+        values = np.array([int(value) for value in opened], dtype=object)
+        found[begin : begin + PORTION] = np.where(values > PRIME // 2, values - PRIME, values)
+    return found
+
+
+async def take_part(mpc: Any, asked: dict[str, Any]) -> None:
+    """Meet the others and, where all say the same, add.
+
+    Args:
+        mpc: MPyC's runtime.
+        asked: what `jobs.parties.meeting` writes.
+    """
+    if asked["listens_on"] in LOOPBACK:  # else MPyC would listen to the whole network
+        loop = mpc._loop
+        loop.create_server = functools.partial(loop.create_server, host="127.0.0.1")
+    async with mpc:
+        differs = await _meet(mpc, asked["said"])
+        if differs or asked["numbers"] is None:
+            pathlib.Path(asked["told"]).write_text(json.dumps(differs))
+            return
+        sums = await _sums(mpc, np.load(asked["numbers"]), asked["holders"])
+        np.save(asked["sums"], sums)
+        pathlib.Path(asked["told"]).write_text("[]")
+
+
+def main() -> None:
+    """Take part once."""
+    asked = json.loads(sys.stdin.read())
+    from mpyc.runtime import mpc  # takes its options from the command line
+
+    asyncio.set_event_loop(mpc._loop)
+    mpc.run(take_part(mpc, asked))
+
+
+if __name__ == "__main__":
+    main()
