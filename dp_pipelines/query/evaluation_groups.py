@@ -6,6 +6,7 @@ there are is public, and each example is in exactly one. Not covered: whether th
 """
 
 import dataclasses
+import datetime
 from collections.abc import Sequence
 from typing import Any
 
@@ -43,11 +44,15 @@ class EvaluationGroups:
             raise RequestError(field="column", message=message, hint="rename it")
         field = "groups"
         if isinstance(self.groups, (str, bytes)) or not isinstance(self.groups, (list, tuple)):
-            raise RequestError(field=field, message="must be a list")
+            raise RequestError(field=field, message="must be a list", hint="write e.g. [north, south]")
         if not 1 <= len(self.groups) <= MOST_GROUPS or any(isinstance(value, float) for value in self.groups):
             message = f"must be 1 to {MOST_GROUPS} texts, whole numbers, truths or dates"
             raise RequestError(field=field, message=message, hint="all other values are one more group")
-        object.__setattr__(self, "groups", distinct(self.groups, field, 1))
+        if OTHERS in self.groups:
+            message = f"contains {OTHERS!r}, which is what the group of all other values is called"
+            raise RequestError(field=field, message=message, hint="leave it out, or rename the value under columns:")
+        told = [value.isoformat() if isinstance(value, datetime.date) else value for value in self.groups]
+        object.__setattr__(self, "groups", distinct(told, field, 1))
 
     @property
     def count(self) -> int:

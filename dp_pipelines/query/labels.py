@@ -12,6 +12,12 @@ from typing import Any
 from dp_pipelines import checks
 from dp_pipelines.errors import RequestError
 
+MOST_VALUES = 500
+"""Declared values of a label, a category or groups."""
+
+LONGEST_TEXT = 256
+"""Bytes of a text in UTF-8: a longer one counts as null (`steps.whole_units`)."""
+
 LEFT_OUT = "is left out of training and evaluation"
 """What becomes of a row without a label."""
 
@@ -103,10 +109,22 @@ def distinct(values: Any, field: str, least: int) -> tuple[Any, ...]:
         RequestError: it is no list, or some are not plain, or not different.
     """
     if not isinstance(values, (list, tuple)):
-        raise RequestError(field=field, message="must be a list")
+        raise RequestError(field=field, message="must be a list", hint="write e.g. [north, south]")
+    if len(values) > MOST_VALUES or len(values) < least:
+        raise RequestError(
+            field=field, message=f"must be {least} to {MOST_VALUES} values", hint="write e.g. [north, south]"
+        )
     plain = [(type(value), value) for value in values if isinstance(value, (str, int, float, bool)) and value == value]
-    if len(plain) != len(values) or len(set(plain)) != len(values) or not least <= len(values) <= 500:
-        raise RequestError(field=field, message=f"must be {least} to 500 different plain values")
+    if len(plain) != len(values):
+        hint = "all other values are one more of them" if field == "groups" else "null stands for no value"
+        raise RequestError(field=field, message="must be texts, numbers, truths or dates", hint=hint)
+    if len(set(plain)) != len(values):
+        raise RequestError(field=field, message="must be different values", hint="write each value once")
+    if any(len(value.encode(errors="replace")) > LONGEST_TEXT for value in values if isinstance(value, str)):
+        message = f"contains a text of more than {LONGEST_TEXT} bytes, which in a row counts as null"
+        raise RequestError(
+            field=field, message=message, hint="shorten it by an expression under columns:, and here as well"
+        )
     if any(unicodedata.category(sign) == "Cs" for value in values if isinstance(value, str) for sign in value):
         hint = "leave it out: no text column can hold it"
         raise RequestError(field=field, message="contains half of a surrogate pair, which is not valid text", hint=hint)

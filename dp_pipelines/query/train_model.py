@@ -370,7 +370,7 @@ class TrainModel:
         if self.weighting not in ("units", "examples", None):
             raise RequestError(field="weighting", message="must be units or examples")
         if self.weighting == "units" and self.evaluation_examples not in (1, None):
-            message = "counts one example of each unit, so that evaluation_examples can only be 1"
+            message = "counts one example of each unit, and a number of examples of a unit is given beside it"
             raise RequestError(field="weighting", message=message, hint="leave that out, or write weighting: examples")
         self._refuse_unfit_groups()
         if self.width > MOST_WIDTH:

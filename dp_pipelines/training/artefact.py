@@ -137,11 +137,14 @@ class Artefact:
 
     @property
     def input_types(self) -> dict[str, pa.DataType]:
-        """A type for each column that the model reads, for use without a schema: the declared type."""
+        """A type for each column that the model reads, for use without a schema: the declared type.
+
+        That of a column that is both a number and a category is the category's, whose values may be whole numbers or truths.
+        """
         found: dict[str, pa.DataType] = {}
         for name, feature in self.encoder.features.items():
             if isinstance(feature, Number):
-                found[feature.column] = pa.float64()
+                found.setdefault(feature.column, pa.float64())
                 continue
             listed = self.encoder.vocabulary[name] if feature.categories is None else feature.categories
             of = {category_values.kind_of(value) for value in listed}

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs.predict import predict, preprocessing
+from dp_pipelines.query.train_model import Number
 from dp_pipelines.release import staging
 from dp_pipelines.release.manifest import MADE_UP
 from dp_pipelines.training import artefact
@@ -114,7 +115,7 @@ def _types(model: Artefact) -> dict[str, pa.DataType]:
 
 
 def _sql(model: Artefact, given: argparse.Namespace) -> tuple[bytes, tuple[str, ...], dict[str, Any]]:
-    numbers = {name for name, kind in model.input_types.items() if pa.types.is_floating(kind)}
+    numbers = {feature.column for feature in model.encoder.features.values() if isinstance(feature, Number)}
     whole = [name for name, kind in _types(model).items() if name in numbers and pa.types.is_boolean(kind)]
     dialect = DIALECTS[given.dialect or "duckdb"]
     text = sql_expression.expression(model, dialect, given.result, whole=whole)

@@ -50,6 +50,14 @@ def drawn(folder: pathlib.Path) -> dict[str, dict[str, Any]]:
     return {feature["name"]: feature for feature in found}
 
 
+def test_a_category_of_which_no_value_was_found_hides_no_other_feature(tmp_path: pathlib.Path) -> None:
+    folder = saved(tmp_path / "m", np.array([*WEIGHTS[:-4], 9, 9, 9, 9]), np.full(len(WEIGHTS), 0.1))
+    content = json.loads((folder / "model.json").read_text())
+    content["encoder"]["vocabulary"] = {"city": []}
+    (folder / "model.json").write_text(json.dumps(content))
+    assert list(drawn(folder)) == ["visits", "found", "product"]
+
+
 def test_features_come_by_how_far_a_weight_stands_out_and_those_within_noise_are_left_out(
     tmp_path: pathlib.Path,
 ) -> None:

@@ -4,6 +4,7 @@ In: made-up examples and counts. Out: cells, measures, plans. Holds: no noise de
 (`tests/jobs/run/test_evaluation_by_group.py`), the page (`tests/report/test_group_table.py`).
 """
 
+import dataclasses
 import datetime
 import json
 import math
@@ -21,6 +22,7 @@ from dp_pipelines import EvaluationGroups, Plan, RequestError
 from dp_pipelines.audit import fitted as audited
 from dp_pipelines.auto_bounds.value_bounds import COLUMN
 from dp_pipelines.plan_stages import training_parts
+from dp_pipelines.query.evaluation_groups import OTHERS
 from dp_pipelines.query.train_model import (
     BinaryLabel,
     ClassLabel,
@@ -64,7 +66,7 @@ def task(kind: str = "binary", **changes: Any) -> TrainModel:
 
 def plain(asked: TrainModel) -> TrainModel:
     """The same without groups."""
-    return TrainModel(**{**{f: getattr(asked, f) for f in asked.__dataclass_fields__}, "evaluation_by": None})
+    return dataclasses.replace(asked, evaluation_by=None)
 
 
 def made_model(asked: TrainModel) -> Artefact:
@@ -280,7 +282,9 @@ def test_a_column_that_does_not_fit_is_refused_before_a_run_is_paid_for(
         ({"groups": "north"}, "must be a list"),
         ({"groups": ["a", "a"]}, "different"),
         ({"groups": [1.5]}, "texts, whole numbers, truths or dates"),
-        ({"groups": [None]}, "plain values"),
+        ({"groups": [None]}, "must be texts, numbers, truths or dates; all other values are one more of them"),
+        ({"groups": ["é" * 129]}, "more than 256 bytes, which in a row counts as null; shorten it"),
+        ({"groups": ["north", OTHERS]}, "what the group of all other values is called; leave it out"),
         ({"groups": ["\ud800"]}, "surrogate"),
         ({"column": ""}, "column"),
         ({"column": COLUMN}, "reserved"),
@@ -289,6 +293,11 @@ def test_a_column_that_does_not_fit_is_refused_before_a_run_is_paid_for(
 def test_wrong_groups_are_refused(changes: dict[str, Any], words: str) -> None:
     with pytest.raises(RequestError, match=words):
         EvaluationGroups(**{"column": "area", "groups": ["north"], **changes})
+
+
+def test_dates_may_be_groups_in_python() -> None:
+    day = datetime.date(2026, 1, 1)
+    assert EvaluationGroups(column="day", groups=[day]) == EvaluationGroups(column="day", groups=["2026-01-01"])
 
 
 @pytest.mark.parametrize(

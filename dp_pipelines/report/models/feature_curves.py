@@ -34,13 +34,13 @@ class FeatureShape:
 
     Args:
         width: how many.
-        draw: draws them, from a name, their weights, and their standard deviations.
+        draw: draws them, from a name, their weights, and their standard deviations; None where there is nothing to draw.
         drawn: how many of the first of them are bins or categories.
     """
 
     width: int
     drawn: int
-    draw: Callable[[str, Floats, Floats], Markup]
+    draw: Callable[[str, Floats, Floats], Markup] | None
 
     @property
     def hot(self) -> int:
@@ -70,15 +70,13 @@ def curves(content: Mapping[str, Any], table: pa.Table | None) -> list[dict[str,
         own, bars = weights[at : at + shape.width], spread[at : at + shape.width]
         at += shape.width
         beyond = float((np.abs(own) - ERROR_BAR * bars).max())
-        if beyond > 0:
-            found.append((beyond, name, shape, own, bars))
+        if beyond > 0 and shape.draw is not None:
+            svg = shape.draw(label(name), own, bars)
+            found.append((beyond, {"name": label(name), "svg": svg, "missing": _other(shape, own, bars)}))
     if at != len(weights):
         return []
     found.sort(key=lambda item: -item[0])
-    return [
-        {"name": label(name), "svg": shape.draw(label(name), own, bars), "missing": _other(shape, own, bars)}
-        for _, name, shape, own, bars in found[:MOST_FEATURES]
-    ]
+    return [shown for _, shown in found[:MOST_FEATURES]]
 
 
 def _finite(value: Any) -> float | None:
@@ -155,9 +153,8 @@ def _category(name: str, fields: Mapping[str, Any], encoder: Mapping[str, Any]) 
     width = len(values) if most is None else int(most)
     if len(values) != len(pairs) or not len(values) <= width <= 10_000:
         return None
-    return (
-        FeatureShape(width=width + 1, drawn=width, draw=_bars([plain(value) for value in values])) if values else None
-    )
+    draw = _bars([plain(value) for value in values]) if values else None
+    return FeatureShape(width=width + 1, drawn=width, draw=draw)
 
 
 def _bars(names: Sequence[str]) -> Callable[[str, Floats, Floats], Markup]:

@@ -37,7 +37,10 @@ TOGETHER_OF_PAIR = 2.0
 """The same of dropped cells of a pair. A feature's column stays for whoever has them, and each of its sums would add noise."""
 
 DEPENDENT = 1e-9
-"""A direction of sums that is so much shorter than the longest is none: it follows from others, as numbers are rounded."""
+"""What is left of a sum beside others, if it is so short, is rounding: it follows from them."""
+
+LEAST_LEFT = 1e-6
+"""What has to be left of each column that stands out, of 1. Sums that fit together leave 1 over their number or more."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -107,7 +110,7 @@ def seen(
     means = np.zeros((len(kept), len(kept)))
     means[near, far] = means[far, near] = of_these / root
     sums = [*((0, listed) for listed in one_of), *((whole, listed) for whole, listed in parts if columns[whole])]
-    told = _told_by_examples(columns, _exhausted(noisy, noise_stddev, columns, sums), dependent=bool(parts))
+    told = _told_by_examples(columns, _exhausted(noisy, noise_stddev, columns, sums))
     means = told @ means @ told
     of_these = means[near, far] * root
     found = moments.directions(of_these, units, noise_stddev)
@@ -165,28 +168,36 @@ def _exhausted(noisy: Floats, noise_stddev: float, columns: Flags, sums: Sequenc
     return found
 
 
-def _told_by_examples(columns: Flags, sums: Sequence[Sum], *, dependent: bool) -> Floats:
+def _told_by_examples(columns: Flags, sums: Sequence[Sum]) -> Floats:
     """The projection, of the columns that stand out, on the directions in which examples can differ.
+
+    Noise may have dropped columns that somebody has, so that sums contradict each other: one says that nobody has a column,
+    another that everybody has. A sum that would leave nothing of a column that stands out is ignored.
 
     Args:
         columns: which stand out.
-        sums: what adds up, so that examples cannot differ in it.
-        dependent: whether some of these may follow from others, as those of pairs do.
+        sums: what adds up, so that examples cannot differ in it; the first have precedence.
     """
-    apart = np.zeros((len(columns), len(sums)))
-    for place, (whole, listed) in enumerate(sums):
-        apart[whole, place] = 1.0
-        apart[list(listed), place] = -1.0
-    there = apart[columns][:, [bool(columns[list(listed)].any()) for _, listed in sums]]
-    whole_space = np.eye(int(columns.sum()))
-    if not there.size:
-        return whole_space
-    if dependent:
-        left, lengths, _ = np.linalg.svd(there, full_matrices=False)
-        basis = left[:, lengths > DEPENDENT * lengths[0]]
-    else:
-        basis, _ = np.linalg.qr(there)
-    result: Floats = whole_space - basis @ basis.T
+    width = int(columns.sum())
+    basis, left = np.zeros((width, 0)), np.ones(width)
+    for whole, listed in sums:
+        apart = np.zeros(len(columns))
+        apart[whole], apart[list(listed)] = 1.0, -1.0
+        direction = apart[columns]
+        if not columns[list(listed)].any():
+            continue
+        length = float(np.linalg.norm(direction))
+        for _ in range(2):  # the second time takes what rounding has left
+            direction = direction - basis @ (basis.T @ direction)
+        rest = float(np.linalg.norm(direction))
+        if not rest > DEPENDENT * length:
+            continue
+        direction = direction / rest
+        if float((left - direction**2).min()) < LEAST_LEFT:
+            continue
+        left = left - direction**2
+        basis = np.column_stack([basis, direction])
+    result: Floats = np.eye(width) - basis @ basis.T
     return result
 
 

@@ -14,8 +14,9 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from dp_pipelines.query.train_model import MLP
+from dp_pipelines.query.train_model import MLP, Category, Number
 from dp_pipelines.training.artefact import Artefact
+from dp_pipelines.training.description import Preparation
 from dp_pipelines.training.exported import onnx_graph
 from tests.jobs.conftest import Said
 from tests.jobs.predict.test_predict import model
@@ -68,6 +69,22 @@ def test_onnx_gives_what_predict_gives(tmp_path: pathlib.Path, shop_model: Artef
     session = onnxruntime.InferenceSession(str(tmp_path / "model.onnx"), providers=["CPUExecutionProvider"])
     (found,) = session.run(["probability"], given)
     assert found == pytest.approx(np.array(shop_model.predict(table)["probability"]), rel=1e-12)
+
+
+@pytest.mark.parametrize("number_first", [True, False])
+def test_a_column_of_truths_may_be_a_number_and_a_category(
+    tmp_path: pathlib.Path, call: Call, number_first: bool
+) -> None:
+    of = {"number": Number(column="flag", min_value=0, max_value=1, edges=[0.5])}
+    of = {**of, "kind": Category(column="flag", categories=[True, False])}
+    features = dict(of.items() if number_first else reversed(of.items()))
+    made = model(tmp_path / "model", Preparation(source={"flag": "bool"}), features=features)
+    assert made.input_types == {"flag": pa.bool_()}
+    said = call("export", tmp_path / "model", "--format", "sql", "--output", tmp_path / "model.sql")
+    assert said.code == 0, said.err
+    rows = pa.table({"flag": [True, False, None]})
+    found = duckdb.sql(f"SELECT ({(tmp_path / 'model.sql').read_text()}) FROM rows").fetchall()
+    assert [row[0] for row in found] == pytest.approx(made.predict(rows)["probability"].to_pylist(), rel=1e-12)
 
 
 def refused(tmp_path: pathlib.Path, call: Call, *arguments: object) -> str:

@@ -1,5 +1,6 @@
 """Columns that nobody has are dropped, whatever noise says of them; the others are whitened as if those did not exist."""
 
+import itertools
 import pathlib
 
 import numpy as np
@@ -12,6 +13,7 @@ from dp_pipelines.training.description import Statement
 from dp_pipelines.training.features import moments, seen_columns
 from dp_pipelines.training.features.encoder import Encoder
 from dp_pipelines.training.kept_draws import InMemory, Released
+from dp_pipelines.training.kernels import of_task
 
 STDDEV = 20.0
 
@@ -171,3 +173,47 @@ def empty_cell(noisy: np.ndarray, rows: np.ndarray) -> float:
     (place,) = np.flatnonzero(rows.sum(axis=0) == 0)
     near, far = np.triu_indices(rows.shape[1])
     return float(noisy[(near == place) & (far == place)][0])
+
+
+def test_sums_that_noise_has_made_contradict_each_other_leave_every_column_that_stands_out() -> None:
+    """The first pair says that nobody has b = p, the second that everybody has it: together, that there is nobody at all."""
+    names = {name: Category(column=name, categories=["p"]) for name in "abc"}
+    asked = TrainModel(privacy_unit="u", label=BinaryLabel(column="y"), features=names, pairs=[("a", "b"), ("b", "c")])
+    encoder = Encoder.of(asked)
+    cells = {name: place for place, name in enumerate(encoder.names)}
+    assert len(cells) == 1 + 6 + 8
+    for seed in range(300):
+        made = np.random.default_rng(seed)
+        values = {name: np.where(made.random(140) < made.random(), "p", "q") for name in "abc"}
+        rows = encoder.encode(pa.table(values)).astype(float)
+        found = seen_columns.seen(released(rows, seed), Released(140.0), STDDEV, encoder.one_of, encoder.parts)
+        kept = np.diag(found.whitening)[found.columns]
+        assert kept.min() > 1e-3 * kept.max(), seed
+
+
+@pytest.mark.parametrize("compiles", [True, False])
+def test_training_on_few_units_with_many_pairs_takes_its_steps(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, compiles: bool
+) -> None:
+    monkeypatch.setattr(of_task, "compiles", lambda: compiles)
+    names = "abcdef"
+    task = TrainModel(
+        privacy_unit="who",
+        label=BinaryLabel(column="y"),
+        features={name: Category(column=name, categories=["p"]) for name in names},
+        pairs=list(itertools.combinations(names, 2)),
+        steps=Steps(steps=3),
+        max_examples_per_unit=1,
+    )
+    plan = Plan(epsilon=5, delta=1e-6, stages={"model": task})
+    made = np.random.default_rng(1)
+    rows = pa.table({
+        "who": np.arange(423), "y": made.random(423) < 0.5, **{name: made.choice(["p", "q"], 423) for name in names}
+    })  # fmt: skip
+    for turn in range(6):
+        (tmp_path / str(turn)).mkdir()
+        model = fit.Fit(
+            name="model", task=task, stages=plan.round(1).stages, tables=lambda: iter([rows]), folder=tmp_path / str(turn),
+            draws=InMemory(), key=b"key", salt=7, tell=lambda text: None,
+        ).run(Statement(unit="who", epsilon=1.0, delta=1e-6, plan="")).artefact  # fmt: skip
+        assert float(np.abs(model.linear_table()["weight"].to_numpy()).max()) > 1e-6
