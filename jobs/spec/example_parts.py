@@ -43,7 +43,37 @@ PARTS: dict[str, tuple[str, ...]] = {
         union: [shops, web]
         stages: {goods: {kind: aggregate, partition_by: [PRODUCT], bounds: {max_partitions_contributed: 8}}}
         """,
+        """
+        dataset: shops
+        privacy_unit: CUSTOMER_ID
+        budget: {epsilon: 1.0, delta: 1.0e-6}
+        source: {parquet: "data/*.parquet"}
+        parties:
+          people: disjoint
+          members:
+            north: {address: "north.example.org:4433"}
+            south: {address: "south.example.org:4433"}
+            notary: {address: "notary.example.org:4433", rows: false}
+        stages:
+          sales:
+            kind: aggregate
+            partition_by: [PRODUCT]
+            partitions: {public: [[milk], [bread]]}
+            bounds: {max_partitions_contributed: 2, max_contributions_per_partition: 2}
+            metrics: {orders: {kind: count}}
+        """,
     ),
+    "PartiesModel": (
+        """
+        people: disjoint
+        members:
+          north: {address: "north.example.org:4433"}
+          south: {address: "south.example.org:4433"}
+          notary: {address: "notary.example.org:4433", rows: false}
+        wait_seconds: 600
+        """,
+    ),
+    "Member": ('{address: "notary.example.org:4433", rows: false}',),
     "JoinModel": (
         "{left: orders, right: visits, on: [[day, visit_day]], kind: left, max_rows_per_unit: {orders: 1000, visits: 500}}",
     ),

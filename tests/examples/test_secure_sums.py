@@ -8,7 +8,7 @@ from types import ModuleType
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
@@ -36,7 +36,7 @@ def refuse_missing() -> None:
         pytest.skip("Flower's environment is missing: run `make .venv-secure-sums/installed`")
 
 
-@examples(200)
+@settings(max_examples=examples(100, 1000))
 @given(arrays.arrays(np.float64, (3, 7), elements=st.floats(width=64)))
 def test_whatever_a_client_has_its_integers_are_within_the_clip_norm(updates: np.ndarray) -> None:
     numbers = SUMS.on_lattice(updates)

@@ -349,3 +349,14 @@ def test_wrong_members_are_refused(
     world = World.made(tmp_path, said)
     assert main(["plan", str(world.path("north"))]) == 2
     assert words in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("people", ["any", "disjoint"])
+def test_a_plan_of_parties_and_all_its_records_are_what_they_were(tmp_path: pathlib.Path, people: str) -> None:
+    """A ledger that has frozen such a plan finds it again; whoever means to change it writes golden.json anew."""
+    said = job([14431, 14432, 14433])
+    said["parties"]["people"] = people
+    _, plan = planned(World.made(tmp_path, said).path("north"))
+    kept = json.loads(pathlib.Path(__file__).with_name("golden.json").read_text())[people]
+    assert plan.digest == kept["digest"]
+    assert [record.to_json() for record in plan.mechanisms] == kept["mechanisms"]
