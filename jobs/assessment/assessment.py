@@ -15,7 +15,7 @@ from dp_pipelines.jobs.spec.job_file import JobFile
 from dp_pipelines.jobs.terminal import summary
 from dp_pipelines.query.query import Query
 from dp_pipelines.query.train_model import TrainModel
-from dp_pipelines.report.assessment_page import Assessment, Section, ToFillIn, Verbatim
+from dp_pipelines.report.impact.assessment_page import Assessment, Section, ToFillIn, Verbatim
 from dp_pipelines.report.numbers import cost_number
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import Any
 from dp_pipelines.jobs.spec.job_file import Job
 from dp_pipelines.query.query import Query
 from dp_pipelines.query.train_model import TrainModel
-from dp_pipelines.report.assessment_page import Block, Cells, Listed, ToFillIn
+from dp_pipelines.report.impact.assessment_page import Block, Cells, Listed, ToFillIn
 from dp_pipelines.report.numbers import public_number
 
 Stages = Mapping[str, Query | TrainModel]

@@ -12,7 +12,7 @@ from dp_pipelines.jobs.spec.job_file import Job, JobFile
 from dp_pipelines.jobs.spec.source_models import LookupModel
 from dp_pipelines.query.query import Query
 from dp_pipelines.query.train_model import TrainModel
-from dp_pipelines.report.assessment_page import Block, Cells, Listed, ToFillIn
+from dp_pipelines.report.impact.assessment_page import Block, Cells, Listed, ToFillIn
 
 Stages = Mapping[str, Query | TrainModel]
 

@@ -12,7 +12,7 @@ from dp_pipelines.jobs.spec.job_file import Job
 from dp_pipelines.query.query import PublicPartitions, Query
 from dp_pipelines.query.train_model import JaxModel, TrainModel
 from dp_pipelines.release.manifest import NOT_COVERED
-from dp_pipelines.report.assessment_page import Block, Listed, Section, ToFillIn
+from dp_pipelines.report.impact.assessment_page import Block, Listed, Section, ToFillIn
 
 Stages = Mapping[str, Query | TrainModel]
 

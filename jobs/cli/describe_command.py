@@ -12,8 +12,8 @@ from dp_pipelines.jobs.spec import job_file
 from dp_pipelines.jobs.spec.content import is_collected
 from dp_pipelines.ledger.ledger import DEFAULT_NAME, Ledger
 from dp_pipelines.release.staging import write_whole
-from dp_pipelines.report import assessment_page
-from dp_pipelines.report.assessment_page import Assessment
+from dp_pipelines.report.impact import assessment_page
+from dp_pipelines.report.impact.assessment_page import Assessment
 from dp_pipelines.report.key_text import visible
 
 NO_LEDGER = "none"
