@@ -130,6 +130,9 @@ def _read(file: CollectedFile, plan: Mapping[str, Any]) -> Iterator[Block]:
 def _by_what(ledger: "Ledger | None", dataset: str, place: str) -> Iterator[Block]:
     yield "By the device's own coins, before anything leaves it; nothing is added here."
     account = ledger.state.answers.get(dataset) if ledger is not None else None
+    if account is None and not place and ledger is None:
+        yield "No ledger is shown here: keep count of what each person is asked."
+        return
     if account is None:
         shown = place if ledger is None else ledger.shown
         yield f"No account {dataset!r} of answers is in a ledger at {shown} yet: it limits what each person may be asked."

@@ -127,8 +127,11 @@ def account(ledger: "Ledger | None", dataset: str, shown: str) -> Iterator[Block
     Args:
         ledger: opened; None where there is none.
         dataset: the account.
-        shown: where the ledger is, or would be.
+        shown: where the ledger would be; empty: the page is to name none.
     """
+    if not shown and ledger is None:
+        yield "No ledger is shown here. Runs without one are not remembered: nobody adds up what they cost together."
+        return
     if ledger is None:
         yield (
             f"There is no ledger at {shown} yet: the first run opens the account {dataset!r} with the job's budget as its cap. "

@@ -6,15 +6,19 @@ made; a published folder is never changed. Not covered: what the page says (`job
 
 import argparse
 import pathlib
+from typing import TYPE_CHECKING
 
 from dp_pipelines.errors import RequestError
+from dp_pipelines.jobs.cli.arguments.ledger_arguments import DEFAULT_LEDGER
 from dp_pipelines.jobs.spec import job_file
 from dp_pipelines.jobs.spec.content import is_collected
-from dp_pipelines.ledger.ledger import DEFAULT_NAME, Ledger
 from dp_pipelines.release.staging import write_whole
 from dp_pipelines.report.impact import assessment_page
 from dp_pipelines.report.impact.assessment_page import Assessment
 from dp_pipelines.report.key_text import visible
+
+if TYPE_CHECKING:
+    from dp_pipelines.ledger.ledger import Ledger
 
 NO_LEDGER = "none"
 
@@ -43,7 +47,7 @@ def describe(given: argparse.Namespace) -> str:
 
 def _assessed(given: argparse.Namespace) -> Assessment:
     content, path = job_file.content_of(given.job), pathlib.Path(given.job)
-    place = given.ledger or str(path.parent / DEFAULT_NAME)
+    place = "" if given.ledger == NO_LEDGER else str(path.parent / DEFAULT_LEDGER)
     if is_collected(content):
         from dp_pipelines.jobs.assessment import collected_assessment
         from dp_pipelines.jobs.collected import collected_plan, collected_request
@@ -64,11 +68,13 @@ def _assessed(given: argparse.Namespace) -> Assessment:
     )  # fmt: skip
 
 
-def _ledger(given: argparse.Namespace, job: pathlib.Path) -> Ledger | None:
+def _ledger(given: argparse.Namespace, job: pathlib.Path) -> "Ledger | None":
     """The ledger that is named, or the one beside the job; None where there is none."""
     if given.ledger == NO_LEDGER:
         return None
-    beside = job.resolve().parent / DEFAULT_NAME
+    beside = job.resolve().parent / DEFAULT_LEDGER
     if given.ledger is None and not beside.exists():
         return None
+    from dp_pipelines.ledger.ledger import Ledger  # loads SQLAlchemy
+
     return Ledger.open(given.ledger or str(beside), anchor=given.anchor)

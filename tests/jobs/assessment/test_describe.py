@@ -189,6 +189,7 @@ def test_what_the_account_has_spent_stands_there_and_the_ledger_does_not_change(
     book.close()
     assert call("describe", shop.job, "--output", page, "--ledger", "none").code == 0
     assert "all times" not in page.read_text()
+    assert "No ledger is shown here" in page.read_text()
     assert call("describe", shop.job, "--output", page, "--ledger", shop.folder / "no.sqlite").code == 2
 
 
