@@ -24,7 +24,7 @@ ORDER = (*LAYERS.split(), "")
 
 JOBS_ORDER = (
     *("select", "spec", "terminal", "sql", "sources", "outputs", "request", "predict", "runners", "run"),
-    *("session", "dataflow", "tune", "check", "init", "collected", "parties", "beam_yaml", "cli"),
+    *("session", "dataflow", "tune", "check", "init", "collected", "parties", "assessment", "beam_yaml", "cli"),
 )
 """The rooms of jobs/ from the bottom up, as in ORDER."""
 

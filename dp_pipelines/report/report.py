@@ -9,7 +9,6 @@ covered: whether the manifest is true.
 import math
 import pathlib
 from collections.abc import Mapping
-from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
@@ -21,6 +20,7 @@ from dp_pipelines.errors import RequestError
 from dp_pipelines.frozen import FrozenMapping
 from dp_pipelines.release.manifest import spent_so_far
 from dp_pipelines.report.compare_text import hidden_tables
+from dp_pipelines.report.impact.attack_odds import example, factor, one_in
 from dp_pipelines.report.model_section import model_section
 from dp_pipelines.report.numbers import cost_number, public_number
 from dp_pipelines.report.pages import amount, document, mapping, mappings, meters, sequence, text
@@ -121,10 +121,10 @@ def _budget(content: Mapping[str, Any]) -> dict[str, Any]:
         ],
         "epsilon": cost_number(epsilon),
         "delta": cost_number(delta),
-        "factor": _factor(epsilon),
-        "factor_all": _factor(all_epsilon),
-        "one_in": _one_in(delta),
-        "example": _example(epsilon, delta),
+        "factor": factor(epsilon),
+        "factor_all": factor(all_epsilon),
+        "one_in": one_in(delta),
+        "example": example(epsilon, delta),
         "group": _group(content, epsilon, delta),
     }
 
@@ -141,46 +141,6 @@ def _group(content: Mapping[str, Any], epsilon: float | None, delta: float | Non
     if not group.useful:
         return {"units": group.units, "epsilon": None, "delta": None}
     return {"units": group.units, "epsilon": cost_number(group.epsilon), "delta": cost_number(group.delta)}
-
-
-def _factor(epsilon: float | None) -> str | None:
-    """e^epsilon, rounded up, for nothing may be promised that is not held.
-
-    >>> _factor(1.0), _factor(0.1), _factor(50.0), _factor(None)
-    ('2.72', '1.11', 'more than a million', None)
-    """
-    if epsilon is None:
-        return None
-    factor = math.exp(min(epsilon, 100))
-    if factor > 1e6:
-        return "more than a million"
-    digits = 2 if factor < 10 else 1 if factor < 100 else 0
-    return f"{math.ceil(factor * 10**digits - 1e-9) / 10**digits:,.{digits}f}"
-
-
-def _one_in(delta: float | None) -> str | None:
-    """A small probability as one in so many, rounded down.
-
-    >>> _one_in(1e-6), _one_in(3e-7), _one_in(0.0)
-    ('1,000,000', '3,333,333', None)
-    """
-    if delta is None or not 0 < delta < 1:
-        return None
-    count = math.floor(1 / Fraction(Decimal(repr(delta))))
-    return f"{count:,}" if count < 10**12 else f"{count:.1e}"
-
-
-def _example(epsilon: float | None, delta: float | None) -> str | None:
-    """The most that a guess of one half can become: the probability of a right guess after seeing the release.
-
-    >>> _example(1.0, 1e-6), _example(0.0, 0.0), _example(80.0, 0.0)
-    ('74', '50', None)
-    """
-    if epsilon is None or delta is None:
-        return None
-    right = (1 + (math.exp(min(epsilon, 100)) - 1 + 2 * delta) / (math.exp(min(epsilon, 100)) + 1)) / 2
-    percent = math.ceil(right * 100 - 1e-9)
-    return str(percent) if percent < 100 else None
 
 
 def _ledger(ledger: Mapping[str, Any]) -> dict[str, Any]:

@@ -29,7 +29,7 @@ DONE, FAILED, OVER_BUDGET = 0, 1, 3
 ON_ENGINES = ("run", "sql", "doctor", "check", "tune")
 """Commands that take the options of a runner."""
 
-WITH_ROWS = ("init", "plan", "audit", "run", "sql", "predict", "export", "report", "check", "tune")
+WITH_ROWS = ("init", "plan", "describe", "audit", "run", "sql", "predict", "export", "report", "check", "tune")
 """Commands that need Arrow."""
 
 LOST = "its output could not be shown here"
@@ -38,6 +38,7 @@ DESCRIPTION = "Publish differentially private reports from tables of user events
 EPILOG = """examples:
   dp-pipelines init data/*.parquet --unit customer   a first job file, from names and types of columns
   dp-pipelines plan weekly.yaml                      noise, thresholds and errors, before a row is read
+  dp-pipelines describe weekly.yaml                  a privacy impact assessment, to be filled in
   dp-pipelines check weekly.yaml --output checked    look at the rows, for your eyes only
   dp-pipelines run weekly.yaml --output out/weekly   read, release, publish
   dp-pipelines sql "SELECT ..." --dataset shop ...   the same for one statement, without a job file
@@ -71,6 +72,7 @@ def parser() -> CommandParser:
     from dp_pipelines.jobs.cli.arguments import (
         audit_arguments,
         check_arguments,
+        describe_arguments,
         doctor_arguments,
         init_arguments,
         ledger_arguments,
@@ -85,7 +87,7 @@ def parser() -> CommandParser:
     plan_arguments.add(command)
     run_arguments.add(command)
     for room in (
-        init_arguments, sql_arguments, audit_arguments, doctor_arguments, predict_arguments, report_arguments,
+        describe_arguments, init_arguments, sql_arguments, audit_arguments, doctor_arguments, predict_arguments, report_arguments,
         check_arguments, tune_arguments, ledger_arguments,
     ):  # fmt: skip
         room.add(command)
@@ -156,6 +158,7 @@ def _called(arguments: list[str], *, as_command: bool) -> int:
     commands: dict[str, Callable[[argparse.Namespace, list[str]], int]] = {
         "init": _init,
         "plan": _plan,
+        "describe": _describe,
         "audit": _audit,
         "doctor": _doctor,
         "run": _run,
@@ -173,7 +176,7 @@ def _called(arguments: list[str], *, as_command: bool) -> int:
         top.error("missing command; choose one of " + ", ".join(commands))
     if rest and given.command not in ON_ENGINES:
         top.error(f"unknown argument {rest[0]}")
-    if as_command and given.command in ("plan", "run", "sql"):
+    if as_command and given.command in ("plan", "describe", "run", "sql"):
         late_collection.put_off()
     if given.command in WITH_ROWS:
         from dp_pipelines.jobs.sources import late_pandas
@@ -327,27 +330,20 @@ def _audit(given: argparse.Namespace, rest: list[str]) -> int:
 
 
 def _planned(file: "JobFile", given: list[str], group: int | None = None) -> dict[str, Any]:
-    """The plan of a job as JSON values, from the cache if it is there; with what a group of units is guaranteed."""
-    from dp_pipelines.jobs.request.joined_tables import with_limits
-    from dp_pipelines.jobs.request.preview import preview
-    from dp_pipelines.jobs.run import frozen_plans, plan_cache
+    """The plan of a job as JSON values, with what a group of units is guaranteed."""
+    from dp_pipelines.jobs.cli import shown_plan
 
-    stages, note = preview(file, given)
-    if note:
-        output.note(f"note: {note}")
-    name = frozen_plans.name_of(file, stages)
-    plan = plan_cache.load(name, "shown")
-    if plan is None or group is not None:
-        from dp_pipelines.accounting.group_privacy import group_guarantee
-        from dp_pipelines.jobs.run.run import plan_of
+    shown = shown_plan.planned(file, given, () if group is None else (group,))
+    return shown.plan if not shown.groups else {**shown.plan, "group": shown.groups[0].to_json()}
 
-        made = frozen_plans.plan_of(file, stages, plan_of, name)
-        plan = plan or made.to_json()
-        plan_cache.store(name, "shown", plan)
-        if group is not None:
-            told = group_guarantee(made.all_mechanisms(), units=group, **made.accounted)
-            plan = {**plan, "group": told.to_json()}
-    return with_limits(plan, file.job)
+
+def _describe(given: argparse.Namespace, rest: list[str]) -> int:
+    from dp_pipelines.jobs.cli import describe_command
+
+    done = describe_command.describe(given)
+    with output.printing(f"{done}; {LOST}"):
+        print(done)
+    return DONE
 
 
 def _doctor(given: argparse.Namespace, rest: list[str]) -> int:

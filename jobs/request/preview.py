@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs.request.queries import queries
-from dp_pipelines.jobs.request.request import asked_for, check
+from dp_pipelines.jobs.request.request import Request, asked_for, check
 from dp_pipelines.jobs.request.train_tasks import models
 from dp_pipelines.jobs.sources import source_files
 from dp_pipelines.jobs.spec import job_parameters
@@ -23,16 +23,27 @@ def preview(file: JobFile, given: Sequence[str]) -> tuple[dict[str, Query | Trai
     Raises:
         RequestError: the job file, a parameter or a file that is there is wrong.
     """
+    stages, note, _ = looked_at(file, given)
+    return stages, note
+
+
+def looked_at(file: JobFile, given: Sequence[str]) -> tuple[dict[str, Query | TrainModel], str, Request | None]:
+    """The same, with the checked request where the files could be looked at.
+
+    Raises:
+        RequestError: as for `preview`.
+    """
     declared = {name: param.type for name, param in file.job.params.items()}
     if declared and not given:
-        return _asked(file), "files and expressions were not checked: give the parameters with --param"
+        return _asked(file), "files and expressions were not checked: give the parameters with --param", None
     values = job_parameters.take(declared, given)
     for key, source in file.job.sources.items():
         try:
             source_files.find(job_parameters.into_source(source.pattern, values), file.path.parent)
         except RequestError as error:
-            return _asked(file), f"files and expressions were not checked: {key} {error.message}"
-    return check(file, given).stages, ""
+            return _asked(file), f"files and expressions were not checked: {key} {error.message}", None
+    request = check(file, given)
+    return request.stages, "", request
 
 
 def _asked(file: JobFile) -> dict[str, Query | TrainModel]:

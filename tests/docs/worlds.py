@@ -165,6 +165,7 @@ WORLDS: dict[str, Callable[[pathlib.Path], None]] = {
     "docs/schedule.md": weekly,
     "docs/tune.md": weekly,
     "docs/check.md": weekly,
+    "docs/describe.md": weekly,
     "docs/session.md": shop,
     "docs/sql.md": shop,
     "docs/outputs.md": shop,

@@ -1,0 +1,38 @@
+"""The options of the command `describe`.
+
+In: the top of the command line. Out: a parser below it. Holds: nothing slow is imported, since `--help` needs nothing.
+"""
+
+from dp_pipelines.jobs.cli.arguments import job_arguments
+from dp_pipelines.jobs.cli.arguments.ledger_arguments import add_anchor
+from dp_pipelines.jobs.cli.command_parser import MakeParser
+
+EPILOG = """examples:
+  dp-pipelines describe weekly.yaml                          assessment.html, to print and to mail
+  dp-pipelines describe weekly.yaml --output assessment.md   Markdown, to fill in
+
+Says what the job reads, what it publishes and how often, who is protected from whom and by what, what that means in odds, and
+what remains; what only you know, such as the legal basis, is asked there. Reads no rows and costs no budget; source files are
+checked if they exist. The ledger is read, and nothing is written to it.
+"""
+
+
+def add(make: MakeParser) -> None:
+    """Add the parser of `describe`.
+
+    Args:
+        make: adds a command: name, help text, epilog.
+    """
+    parser = make("describe", "write a privacy impact assessment of a job, to be filled in", EPILOG)
+    parser.add_argument("job", metavar="JOB", help="the job file, YAML or JSON")
+    parser.add_argument(
+        "--output", metavar="FILE", default="assessment.html",
+        help="the page to write, Markdown where its name ends with .md (default: %(default)s); an existing page is replaced",
+    )  # fmt: skip
+    parser.add_argument(
+        "--ledger",
+        metavar="URL",
+        help="the ledger whose account is shown (default: dp-ledger.sqlite beside JOB; none: no ledger)",
+    )
+    add_anchor(parser)
+    job_arguments.add_parameters(parser)

@@ -1,0 +1,80 @@
+"""The command `describe`: a privacy impact assessment of a job, as a page.
+
+In: parsed arguments. Out: the page, and a line that says where it is. Holds: no row is read, no budget touched and no ledger
+made; a published folder is never changed. Not covered: what the page says (`jobs.assessment`).
+"""
+
+import argparse
+import pathlib
+from typing import TYPE_CHECKING
+
+from dp_pipelines.errors import RequestError
+from dp_pipelines.jobs.cli.arguments.ledger_arguments import DEFAULT_LEDGER
+from dp_pipelines.jobs.spec import job_file
+from dp_pipelines.jobs.spec.content import is_collected
+from dp_pipelines.release.staging import write_whole
+from dp_pipelines.report.impact import assessment_page
+from dp_pipelines.report.impact.assessment_page import Assessment
+from dp_pipelines.report.key_text import visible
+
+if TYPE_CHECKING:
+    from dp_pipelines.ledger.ledger import Ledger
+
+NO_LEDGER = "none"
+
+
+def describe(given: argparse.Namespace) -> str:
+    """Write the page and say where it is.
+
+    Args:
+        given: `job`, `output`, `ledger`, `anchor` and `param`.
+
+    Raises:
+        RequestError: the job, a parameter or the place of the page is wrong.
+        BudgetError: the budget cannot be met.
+        LedgerError: the ledger cannot be read or trusted.
+        DiskError, PublishError: the page cannot be written.
+    """
+    target = pathlib.Path(given.output)
+    if target.is_dir() or (target.parent / "manifest.json").exists():
+        where = "is a folder" if target.is_dir() else "is inside a published folder, which is never changed"
+        raise RequestError(field=f"--output {visible(str(target))!r}", message=where, hint="name a file elsewhere")
+    page = _assessed(given)
+    text = assessment_page.to_markdown(page) if target.suffix.lower() == ".md" else assessment_page.to_html(page)
+    write_whole(target, text.encode())
+    return f"wrote {visible(str(target))}: a privacy impact assessment of {visible(page.title)}, with questions for you to answer"
+
+
+def _assessed(given: argparse.Namespace) -> Assessment:
+    content, path = job_file.content_of(given.job), pathlib.Path(given.job)
+    place = "" if given.ledger == NO_LEDGER else str(path.parent / DEFAULT_LEDGER)
+    if is_collected(content):
+        from dp_pipelines.jobs.assessment import collected_assessment
+        from dp_pipelines.jobs.collected import collected_plan, collected_request
+        from dp_pipelines.jobs.spec import collected_job, job_parameters
+
+        asked = collected_job.checked(content, path)
+        if given.param:
+            job_parameters.take({name: param.type for name, param in asked.job.params.items()}, given.param)
+        plan = collected_plan.plan_of(asked, collected_request.stages_of(asked))
+        return collected_assessment.assessment_of(asked, plan, ledger=_ledger(given, path), place=place)
+    from dp_pipelines.jobs.assessment import assessment, guarantee
+    from dp_pipelines.jobs.cli import shown_plan
+
+    file = job_file.checked(content, path)
+    shown = shown_plan.planned(file, given.param, guarantee.GROUPS)
+    return assessment.assessment_of(
+        file, shown.stages, shown.plan, request=shown.request, groups=shown.groups, ledger=_ledger(given, path), place=place
+    )  # fmt: skip
+
+
+def _ledger(given: argparse.Namespace, job: pathlib.Path) -> "Ledger | None":
+    """The ledger that is named, or the one beside the job; None where there is none."""
+    if given.ledger == NO_LEDGER:
+        return None
+    beside = job.resolve().parent / DEFAULT_LEDGER
+    if given.ledger is None and not beside.exists():
+        return None
+    from dp_pipelines.ledger.ledger import Ledger  # loads SQLAlchemy
+
+    return Ledger.open(given.ledger or str(beside), anchor=given.anchor)

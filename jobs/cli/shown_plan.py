@@ -1,0 +1,63 @@
+"""The plan of a job as commands show it: from the cache if it is there, with what larger groups of units are guaranteed.
+
+In: a checked job file and parameters. Out: the plan as JSON values, and what it was made from. Holds: no row is read. Not
+covered: how it is printed (`terminal.summary`).
+"""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dp_pipelines.accounting.group_privacy import GroupGuarantee, group_guarantee
+from dp_pipelines.jobs.request.joined_tables import with_limits
+from dp_pipelines.jobs.request.preview import looked_at
+from dp_pipelines.jobs.request.request import Request
+from dp_pipelines.jobs.run import frozen_plans, plan_cache
+from dp_pipelines.jobs.run.run import plan_of
+from dp_pipelines.jobs.spec.job_file import JobFile
+from dp_pipelines.jobs.terminal import output
+from dp_pipelines.query.query import Query
+from dp_pipelines.query.train_model import TrainModel
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ShownPlan:
+    """A plan.
+
+    Args:
+        stages: what each stage asks for.
+        plan: what `plan --json` prints.
+        groups: what groups of the wanted sizes are guaranteed.
+        request: of the checked files; None where they were not checked.
+    """
+
+    stages: Mapping[str, Query | TrainModel]
+    plan: dict[str, Any]
+    groups: tuple[GroupGuarantee, ...]
+    request: Request | None
+
+
+def planned(file: JobFile, given: Sequence[str], groups: Sequence[int] = ()) -> ShownPlan:
+    """The plan of a job.
+
+    Args:
+        file: the job.
+        given: `NAME=VALUE` for each parameter.
+        groups: sizes of groups.
+
+    Raises:
+        RequestError: what is wrong.
+        BudgetError: the budget cannot be met.
+    """
+    stages, note, request = looked_at(file, given)
+    if note:
+        output.note(f"note: {note}")
+    name = frozen_plans.name_of(file, stages)
+    plan = plan_cache.load(name, "shown")
+    guaranteed: tuple[GroupGuarantee, ...] = ()
+    if plan is None or groups:
+        made = frozen_plans.plan_of(file, stages, plan_of, name)
+        plan = plan or made.to_json()
+        plan_cache.store(name, "shown", plan)
+        guaranteed = tuple(group_guarantee(made.all_mechanisms(), units=size, **made.accounted) for size in groups)
+    return ShownPlan(stages=stages, plan=with_limits(plan, file.job), groups=guaranteed, request=request)
