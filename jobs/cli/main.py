@@ -135,7 +135,9 @@ def _ended(arguments: list[str], *, as_command: bool) -> int:
         kind, _, frames = sys.exc_info()
         # Where, and of which kind; not what it says, since that may quote a value.
         output.note("".join(traceback.format_tb(frames)) + (kind.__name__ if kind is not None else ""))
-        return _say("internal error; please report the lines above; a release is published only if its folder is there", FAILED)
+        return _say(
+            "internal error; please report the lines above; a release is published only if its folder is there", FAILED
+        )
 
 
 def _called(arguments: list[str], *, as_command: bool) -> int:
