@@ -122,6 +122,7 @@ def main() -> None:
     parser.add_argument("--unit-alone", action="store_true")
     given = parser.parse_args()
     in_one = given.rows * given.rows // given.units if given.unit_alone else 2 * given.rows
+    given.folder.mkdir(parents=True, exist_ok=True)
     # In a process of its own: a child's peak memory begins with what its parent holds.
     maker = multiprocessing.get_context("spawn").Process(
         target=make, args=(given.folder, given.rows, given.units, in_one)

@@ -118,7 +118,7 @@ def bound_rows(units: Codes, number_of_units: int, partitions: Keys, rows: RowOr
     """
     everything = np.arange(len(units))
     hashes = rows.hashes(everything)
-    order = np.lexsort((hashes, units))
+    order = _sorted_by_hash(units, number_of_units, hashes)
     _settle_ties(order, units, hashes, rows, everything)
     order = order[_first_of_each(units[order], max_rows)[0]]
     # Group what is kept by partition; within one unit the order of partitions no longer matters.
@@ -134,7 +134,10 @@ def bound_rows(units: Codes, number_of_units: int, partitions: Keys, rows: RowOr
 
 def hash_pairs(unit_hashes: Words, partition_hashes: Words) -> Words:
     """The keyed hash of (unit, partition) out of the keyed hashes of both."""
-    return mix(unit_hashes ^ (partition_hashes << np.uint64(1)) ^ (partition_hashes >> np.uint64(63)))
+    together = partition_hashes << np.uint64(1)
+    together |= partition_hashes >> np.uint64(63)
+    together ^= unit_hashes
+    return mix(together)
 
 
 def _sorted_by_pair(
@@ -178,13 +181,36 @@ def _sorted_in_full(positions: Positions, units: Codes, partitions: Keys, hashes
     return positions[order]
 
 
+def _sorted_by_hash(groups: Codes, number_of_groups: int, hashes: Words) -> Positions:
+    """Positions sorted by group, then by hash; those of one hash in their order.
+
+    As in `_sorted_by_pair`, words are sorted that hold group, leading bits of the hash and position; where different hashes of
+    a group agree in those bits, all are sorted in full.
+    """
+    size = len(groups)
+    position_bits, group_bits = max(size - 1, 0).bit_length(), max(number_of_groups - 1, 1).bit_length()
+    hash_bits = 64 - position_bits - group_bits
+    if hash_bits >= FEWEST_HASH_BITS:
+        packed = hashes >> np.uint64(64 - hash_bits)
+        packed <<= np.uint64(position_bits)
+        packed |= groups.view(np.uint64) << np.uint64(64 - group_bits)
+        packed |= np.arange(size, dtype=np.uint64)
+        packed.sort()
+        order: Positions = (packed & np.uint64((1 << position_bits) - 1)).view(np.int64)
+        packed >>= np.uint64(position_bits)
+        same = np.flatnonzero(packed[1:] == packed[:-1])
+        if not (hashes[order[same + 1]] != hashes[order[same]]).any():
+            return order
+    return np.lexsort((hashes, groups))
+
+
 def _order_rows(order: Positions, starts: Positions, sizes: Positions, rows: RowOrder) -> None:
     """Sort, in place, the rows of some (unit, partition) pairs by the hash of their content."""
     slots = _ranges(starts, sizes)
     pair = np.repeat(np.arange(len(sizes)), sizes)
     positions = order[slots]
     hashes = rows.hashes(positions)
-    by_hash = np.lexsort((hashes, pair))
+    by_hash = _sorted_by_hash(pair, len(sizes), hashes)
     _settle_ties(by_hash, pair, hashes, rows, positions)
     order[slots] = positions[by_hash]
 

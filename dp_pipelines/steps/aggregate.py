@@ -20,6 +20,9 @@ from dp_pipelines.planning.stage import StagePlan
 from dp_pipelines.steps import row_bytes
 from dp_pipelines.steps.step import GatheringStep, GroupStep, Sharded, Step, plain_bytes
 
+SMALL = 2**16
+"""Tables of fewer rows are put together, as those of a source of many files are."""
+
 
 class ToShards(GatheringStep):
     """Cut tables of events into wire tables by the shard of their unit; each table is bounded first if that pays."""
@@ -36,7 +39,7 @@ class ToShards(GatheringStep):
         """Wire tables, each with its shard. Shard 0 always gets one, so that types are known even without rows."""
         alike: dict[pa.Schema, list[contributions.Hashed]] = {}
         texts: Texts = {}
-        for table in element:
+        for table in _together(element):
             for part in self._parts(table, texts):
                 alike.setdefault(part.wire.schema, []).append(part)
         cut: list[Sharded] = []
@@ -54,6 +57,21 @@ class ToShards(GatheringStep):
         for begin in range(0, max(table.num_rows, 1), LARGEST_BATCH):
             wire = self._layout.wire(table.slice(begin, LARGEST_BATCH), texts)
             yield from contributions.reduce_frequent(wire, self._layout, self._salt)
+
+
+def _together(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    """The same rows, small tables of one schema as one: to bring a table to its shards costs a while, however few rows it has."""
+    waiting: dict[pa.Schema, list[pa.Table]] = {}
+    for table in tables:
+        if table.num_rows >= SMALL:
+            yield table
+            continue
+        held = waiting.setdefault(table.schema, [])
+        held.append(table)
+        if sum(one.num_rows for one in held) >= SMALL:
+            yield pa.concat_tables(waiting.pop(table.schema))
+    for held in waiting.values():
+        yield pa.concat_tables(held)
 
 
 class BoundedWire(Step):

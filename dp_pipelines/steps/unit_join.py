@@ -173,16 +173,21 @@ class JoinRows(Step):
             if join.keeps_unmatched:
                 yield from self._unmatched(ours, np.arange(ours.num_rows))
             return
-        told = (self._hashes(ours), self._hashes(theirs)) if join.pair_hash in join.columns.names else None
-        for mine, others in found.pairs(MOST_PAIRS):
-            hashes = None if told is None else hash_pairs(told[0][mine], told[1][others])
-            yield self._table(ours, mine, theirs, others, hashes)
+        yield from self._pairs(ours, theirs, found)
         if join.keeps_unmatched:
             yield from self._unmatched(ours, found.alone())
 
     def seen(self, ours: pa.Table | None, theirs: pa.Table | None, found: Matches | None) -> Iterable[pa.Table]:
         """Tables beside the joined rows, about the kept rows of both sides and which of them meet: none, but in subclasses."""
         return ()
+
+    def _pairs(self, ours: pa.Table, theirs: pa.Table, found: Matches) -> Iterator[pa.Table]:
+        """Rows that meet, in the order in which they are paired: what is gathered once is then read in sequence."""
+        ours, theirs = _rows_at(ours, found.left), _rows_at(theirs, found.right)
+        told = (self._hashes(ours), self._hashes(theirs)) if self._join.pair_hash in self._join.columns.names else None
+        for mine, others in found.pairs(MOST_PAIRS):
+            hashes = None if told is None else hash_pairs(told[0][mine], told[1][others])
+            yield self._table(ours, mine, theirs, others, hashes)
 
     def _unmatched(self, ours: pa.Table, alone: Positions) -> Iterator[pa.Table]:
         """Left rows that meet nothing, with nulls."""
@@ -240,14 +245,19 @@ class _Capped:
 
     def _kept(self) -> pa.Table:
         together = shard.joined(self._waiting)
-        hashes = hashing.hash_columns([keys.one_array(together.column(name)) for name in self._unit], self._salt)
-        if too_many(together, self._unit, self._side.most, hashes):
+        together = pa.table({name: keys.one_array(together.column(name)) for name in together.column_names})
+        if too_many(together, self._unit, self._side.most):
             return bounded(together, self._unit, self._side.most, self._salt)
         return together
 
 
 def _keys(rows: pa.Table, side: JoinSide) -> Sequence[pa.Array]:
     return [keys.one_array(rows.column(name)) for name in side.tagged((*side.unit, *side.on))]
+
+
+def _rows_at(rows: pa.Table, places: Positions) -> pa.Table:
+    """The rows at some places, each column in one piece."""
+    return pa.table({name: gather.take(rows.column(name), places) for name in rows.column_names})
 
 
 def _taken(rows: pa.Table, side: JoinSide, field: pa.Field, places: Positions) -> pa.ChunkedArray:

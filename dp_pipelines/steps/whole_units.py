@@ -19,6 +19,7 @@ from dp_pipelines.kernels.bounding import Positions, RowOrder, bound_rows
 from dp_pipelines.kernels.columns import gather, hashing
 from dp_pipelines.kernels.columns.hashing import Words
 from dp_pipelines.kernels.columns.long_text import is_text
+from dp_pipelines.kernels.columns.matches import loose_codes
 from dp_pipelines.kernels.keys import Codes
 from dp_pipelines.kernels.layout import LARGEST_BATCH
 from dp_pipelines.steps.flow import Flow
@@ -232,8 +233,8 @@ def too_many(rows: pa.Table, unit: Sequence[str], most: int, hashes: Words | Non
         return False
     if hashes is not None and int(np.bincount(hashes & BUCKETS).max()) <= most:
         return False
-    codes = keys.dense([keys.one_array(rows.column(name)) for name in unit]).codes
-    return int(np.bincount(codes).max()) > most
+    codes, number = loose_codes([keys.one_array(rows.column(name)) for name in unit])
+    return int(np.bincount(codes, minlength=number).max()) > most
 
 
 def _short(column: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -45,7 +45,8 @@ EPILOG = """examples:
   dp-pipelines report out/*/                         one page of several runs: trends
   dp-pipelines schema > job.schema.json              for editors
 
-exit codes: 0 done; 1 failed, nothing was published; 2 invalid request, nothing was read; 3 refused by the budget
+exit codes: 0 done; 1 failed, nothing was published, or only what the message says; 2 invalid request, nothing was read;
+            3 refused by the budget
 """
 
 
@@ -136,7 +137,9 @@ def _ended(arguments: list[str], *, as_command: bool) -> int:
         kind, _, frames = sys.exc_info()
         # Where, and of which kind; not what it says, since that may quote a value.
         output.note("".join(traceback.format_tb(frames)) + (kind.__name__ if kind is not None else ""))
-        return _say("internal error; please report the lines above; nothing was published", FAILED)
+        return _say(
+            "internal error; please report the lines above; a release is published only if its folder is there", FAILED
+        )
 
 
 def _called(arguments: list[str], *, as_command: bool) -> int:

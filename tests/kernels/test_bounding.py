@@ -159,6 +159,21 @@ def by_place(found: bounding.RowOrder) -> bounding.RowOrder:
     return dataclasses.replace(found, hashes=lambda at: at.astype(np.uint64))
 
 
+@given(
+    rows=st.lists(st.tuples(st.integers(0, 3), st.integers(0, 2), st.sampled_from([0, 2**63])), max_size=40),
+    fewest_hash_bits=st.sampled_from([20, 65]),
+)
+def test_rows_are_sorted_by_group_and_whole_hash_then_place(
+    rows: list[tuple[int, int, int]], fewest_hash_bits: int
+) -> None:
+    groups = np.array([group for group, _, _ in rows], np.int64)
+    hashes = np.array([low | high for _, low, high in rows], np.uint64)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bounding, "FEWEST_HASH_BITS", fewest_hash_bits)
+        order = bounding._sorted_by_hash(groups, 4, hashes)
+    assert order.tolist() == sorted(range(len(rows)), key=lambda place: (groups[place], int(hashes[place]), place))
+
+
 def test_choosing_rows_by_their_place_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     row_order = contributions._row_order
     monkeypatch.setattr(contributions, "_row_order", lambda *args: by_place(row_order(*args)))

@@ -30,11 +30,18 @@ def mix(words: Words) -> Words:
     mixed ^= words
     mixed *= np.uint64(0xBF58476D1CE4E5B9)
     shifted = mixed >> np.uint64(27)
-    shifted ^= mixed
-    shifted *= np.uint64(0x94D049BB133111EB)
-    mixed = shifted >> np.uint64(31)
+    mixed ^= shifted
+    mixed *= np.uint64(0x94D049BB133111EB)
+    np.right_shift(mixed, np.uint64(31), out=shifted)  # fresh memory would cost more than the arithmetic
     mixed ^= shifted
     return mixed
+
+
+def _with_word(hashes: Words, word: Words) -> Words:
+    """Hashes that go on with one more word of each row."""
+    together = hashes ^ word
+    together += _GOLDEN
+    return mix(together)
 
 
 def hash_columns(columns: Sequence[pa.Array], salt: int) -> Words:
@@ -67,7 +74,7 @@ def _absorb(hashes: Words, column: pa.Array) -> Words:
     mixed = _absorb_bytes(hashes, column) if long_text.is_text(kind) else hashes
     if mixed is hashes:
         for word in _fixed_words(column):
-            mixed = mix((mixed ^ word) + _GOLDEN)
+            mixed = _with_word(mixed, word)
     return mixed if valid is None else np.where(valid, mixed, mix(hashes ^ _NULL))
 
 
@@ -76,8 +83,9 @@ def _fixed_words(column: pa.Array) -> list[Words]:
     kind = column.type
     if pa.types.is_boolean(kind) or pa.types.is_integer(kind):
         target = pa.uint64() if kind == pa.uint64() else pa.int64()
-        numbers = pc.fill_null(column, False if pa.types.is_boolean(kind) else 0).cast(target)
-        return [numbers.to_numpy(zero_copy_only=False).view(np.uint64)]
+        if column.null_count:
+            column = pc.fill_null(column, False if pa.types.is_boolean(kind) else 0)
+        return [column.cast(target).to_numpy(zero_copy_only=False).view(np.uint64)]
     width = kind.byte_width
     padded = -(-width // 8) * 8
     data = column.buffers()[1]
@@ -107,12 +115,12 @@ def _absorb_bytes(hashes: Words, column: pa.Array) -> Words:
         raw[:size] = np.frombuffer(data, np.uint8, size, int(offsets[0]))
     # A view of the same bytes in which word i begins at byte i.
     at_byte = np.ndarray((len(raw) - 7,), np.uint64, raw, 0, (1,))
-    mixed = mix((hashes ^ lengths.view(np.uint64)) + _GOLDEN)
+    mixed = _with_word(hashes, lengths.view(np.uint64))
     length = int(lengths[0])
     if lengths.min() == lengths.max():  # as identifiers often are: no row has to be looked up
         for done in range(0, length, 8):
             words = at_byte[done::length][: len(lengths)]
-            mixed = mix((mixed ^ (words & _mask(np.array(length - done)))) + _GOLDEN)
+            mixed = _with_word(mixed, words & _mask(np.array(length - done)))
         return mixed
     rest = lengths
     rows: NDArray[np.int64] | None = None
@@ -120,12 +128,12 @@ def _absorb_bytes(hashes: Words, column: pa.Array) -> Words:
     while len(rest) and rest.max() > 0:
         if rows is None and rest.min() > 0:
             words = at_byte[starts + done]
-            mixed = mix((mixed ^ (words & _mask(rest))) + _GOLDEN)
+            mixed = _with_word(mixed, words & _mask(rest))
         else:
             more = np.flatnonzero(rest > 0)
             rows = more if rows is None else rows[more]
             words = at_byte[starts[rows] + done] & _mask(rest[more])
-            mixed[rows] = mix((mixed[rows] ^ words) + _GOLDEN)
+            mixed[rows] = _with_word(mixed[rows], words)
             rest = rest[more]
         rest = rest - 8
         done += 8
