@@ -22,9 +22,8 @@ if TYPE_CHECKING:
     from dp_pipelines.ledger.ledger import Ledger
 
 LEAD = (
-    "Written by dp-pipelines describe from the job file alone, before a row was read. The order follows Article 35(7) of the "
-    "GDPR. What "
-    "the software knows is filled in; what only you know is asked."
+    "Written by dp-pipelines describe from the job file alone, before a row was read. The order follows Article 35(7) of "
+    "the GDPR. What the software knows is filled in; what only you know is asked."
 )
 
 PURPOSE = Section(

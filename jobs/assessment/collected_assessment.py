@@ -24,8 +24,8 @@ REMAINS = (
     "that somebody sent a report, when, and from which address",
     "columns beside the answers: nothing hides them, and nothing should be in them",
     (
-        "answers about the same fact under another question's name: their epsilons add up, and only the ledger of one operator "
-        "counts them"
+        "answers about the same fact under another question's name: their epsilons add up, and only the ledger of one "
+        "operator counts them"
     ),
     "people who depend on each other, and what is true of people in general",
     "timing and side channels of the runner and its user interface",
@@ -69,8 +69,7 @@ def assessment_of(file: CollectedFile, plan: Mapping[str, Any], *, ledger: "Ledg
                 blocks=[
                     *promise_in_words(promised),
                     "Protected from everybody who sees the report, those who collect it and run this job among them. Not "
-                    "protected from "
-                    "somebody who controls the device.",
+                    "protected from somebody who controls the device.",
                 ],
             ),
             Section(heading="By what", blocks=[*_by_what(ledger, job.dataset, place)]),
@@ -87,9 +86,8 @@ def assessment_of(file: CollectedFile, plan: Mapping[str, Any], *, ledger: "Ledg
             Section(
                 heading="Retention",
                 blocks=[
-                    "Reports are as random as when they were sent, however long they are kept; the ledger must be kept as long "
-                    "as people may "
-                    "be asked again.",
+                    "Reports are as random as when they were sent, however long they are kept; the ledger must be kept as "
+                    "long as people may be asked again.",
                     ToFillIn(question="How long are reports, senders' ids and estimates kept, and who removes them?"),
                 ],
             ),
@@ -161,7 +159,7 @@ def _meaning(epsilon: float) -> str:
     right = example(epsilon, 0.0)
     said = f"at most {right} times in 100" if right is not None else "with certainty, as far as this promise goes"
     return (
-        f"Whatever a person's answers are, what their device sends is at most {factor(epsilon)} times as likely as under other "
-        "answers. "
-        f"Somebody who thinks two answers equally likely, and sees all that the device sends, guesses right {said}."
+        f"Whatever a person's answers are, what their device sends is at most {factor(epsilon)} times as likely as under "
+        "other answers. Somebody who thinks two answers equally likely, and sees all that the device sends, guesses right "
+        f"{said}."
     )

@@ -40,28 +40,27 @@ def protected(job: Job, epsilon: float, delta: float) -> Iterator[Block]:
     """
     unit = unit_of(job)
     yield (
-        f"Protected is each {unit}: all of its rows together, in everything that all runs of this plan publish. Whatever they "
-        "publish "
-        f"would be nearly as likely without that unit: at most {factor(epsilon)} times as likely, or as unlikely (e to the "
-        "power of epsilon, "
-        f"{cost_number(epsilon)})."
+        f"Protected is each {unit}: all of its rows together, in everything that all runs of this plan publish. Whatever "
+        f"they publish would be nearly as likely without that unit: at most {factor(epsilon)} times as likely, or as "
+        f"unlikely (e to the power of epsilon, {cost_number(epsilon)})."
     )
     if delta:
         yield (
-            f"Delta, {cost_number(delta)}, is what may be missing from that statement: at most 1 in {one_in(delta)}, by which "
-            "the probability "
-            "of any outcome may differ beyond the factor."
+            f"Delta, {cost_number(delta)}, is what may be missing from that statement: at most 1 in {one_in(delta)}, by "
+            "which the probability of any outcome may differ beyond the factor."
         )
     yield "From whom, and from whom not:"
+    between = () if job.parties is None else job.parties.build().words
     yield Listed(
         items=[
-            "protected from everybody who sees what is published, whatever else they know, other people's rows among it, and "
-            "whatever computers they will have",
-            "not protected from those who can read the files of rows, the private staging folder of a run in progress, or the "
-            "machines that it runs on: the rows are there in the clear (the central model: whoever runs the job is trusted)",
-            "not protected from what dp-pipelines check and tune write, which look at raw rows: they are private, and stay with "
-            "those who "
-            "may see the rows",
+            *(f"between the parties: {words}" for words in between),
+            "protected from everybody who sees what is published, whatever else they know, other people's rows among it, "
+            "and whatever computers they will have",
+            "not protected from those who can read the files of rows, the private staging folder of a run in progress, or "
+            "the machines that it runs on: the rows are there in the clear (the central model: whoever runs the job is "
+            "trusted)",
+            "not protected from what dp-pipelines check and tune write, which look at raw rows: they are private, and stay "
+            "with those who may see the rows",
         ]
     )
 
@@ -76,8 +75,7 @@ def in_plain_words(epsilon: float, delta: float, groups: Sequence[GroupGuarantee
     """
     yield (
         "Somebody wants to know whether a certain unit is in the rows, and sees everything that is published. How often can "
-        "they be "
-        "right? These are upper limits for the best of all attacks; real attackers know and can do less."
+        "they be right? These are upper limits for the best of all attacks; real attackers know and can do less."
     )
     cells = [_odds("1", epsilon, delta)]
     unprotected = []
@@ -95,9 +93,8 @@ def in_plain_words(epsilon: float, delta: float, groups: Sequence[GroupGuarantee
     if unprotected:
         yield f"Groups of {' and of '.join(unprotected)} have no useful guarantee together under this plan."
     yield (
-        f"Without any publication the figures would be 50, {', '.join(f'{100 * share:g}' for share in FALSE_ALARMS)}. What is "
-        "true of "
-        f"people in general, each {unit} or not, can still be learned: that is what statistics are for."
+        f"Without any publication the figures would be 50, {', '.join(f'{100 * share:g}' for share in FALSE_ALARMS)}. What "
+        f"is true of people in general, each {unit} or not, can still be learned: that is what statistics are for."
     )
 
 
@@ -115,9 +112,8 @@ def budget(job: Job, plan: dict[str, Any]) -> Iterator[Block]:
         rows.append(("the first run by itself", cost_number(once["epsilon"]), cost_number(once["delta"])))
     yield Cells(caption="Budget", head=("", "epsilon", "delta"), rows=rows)
     yield (
-        "All noise is drawn from exact samplers fed by the operating system's generator, and the cost of everything in the plan "
-        "together "
-        "is computed from privacy loss distributions, rounded up. The plan is fixed before a row is read."
+        "All noise is drawn from exact samplers fed by the operating system's generator, and the cost of everything in the "
+        "plan together is computed from privacy loss distributions, rounded up. The plan is fixed before a row is read."
     )
 
 
@@ -134,9 +130,8 @@ def account(ledger: "Ledger | None", dataset: str, shown: str) -> Iterator[Block
         return
     if ledger is None:
         yield (
-            f"There is no ledger at {shown} yet: the first run opens the account {dataset!r} with the job's budget as its cap. "
-            "A run "
-            "with --ledger none is not remembered, and nobody adds up what such runs cost together."
+            f"There is no ledger at {shown} yet: the first run opens the account {dataset!r} with the job's budget as its "
+            "cap. A run with --ledger none is not remembered, and nobody adds up what such runs cost together."
         )
         return
     if dataset not in ledger.state.accounts:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from dp_pipelines.jobs.spec.job_file import Job
+from dp_pipelines.query.federate_model import FederateModel
 from dp_pipelines.query.query import Query
 from dp_pipelines.query.train_model import TrainModel
 from dp_pipelines.report.impact.assessment_page import Block, Cells, Listed, ToFillIn
@@ -61,6 +62,12 @@ def _numbers(stage: str, asked: Query | TrainModel) -> Iterator[tuple[str, str, 
             "the model",
             f"predicts {asked.label.column} from {features} features; with its bins, categories and scales",
         )
+        if isinstance(asked, FederateModel):
+            yield (
+                stage,
+                "its rounds",
+                f"learned by clients in {asked.steps.steps} rounds, whose models are all taken to be seen",
+            )
         if asked.held_out:
             yield stage, "how good it is", f"measured on {asked.held_out:.0%} of the units, which are held out"
         return
@@ -83,8 +90,8 @@ def _numbers(stage: str, asked: Query | TrainModel) -> Iterator[tuple[str, str, 
 
 def _beside(job: Job) -> Iterator[str]:
     yield (
-        "with each run a page for readers (report.html) and a manifest: the plan, parameters, file digests of what is published, "
-        "and what is spent"
+        "with each run a page for readers (report.html) and a manifest: the plan, parameters, file digests of what is "
+        "published, and what is spent"
     )
     if job.outputs is not None and job.outputs.files:
         yield f"the same tables as {', '.join(job.outputs.files)}"
@@ -98,8 +105,7 @@ def _how_often(job: Job) -> str:
     later = "another run" if job.budget.runs == 1 else "one more"
     return (
         f"{often} under this budget{each}: the ledger refuses {later} unless its owner raises the cap. The same run id again "
-        "returns the "
-        "same release and costs nothing."
+        "returns the same release and costs nothing."
     )
 
 
@@ -107,8 +113,8 @@ def _selection(stage: Mapping[str, Any]) -> Iterator[str]:
     selection = stage.get("selection") or {}
     if selection.get("half_keep_users") is not None:
         yield (
-            f"groups are not listed beforehand: one with {public_number(selection['half_keep_users'])} units appears half of the "
-            f"time, by a decision with noise ({str(selection.get('strategy')).replace('_', ' ')})"
+            f"groups are not listed beforehand: one with {public_number(selection['half_keep_users'])} units appears half of "
+            f"the time, by a decision with noise ({str(selection.get('strategy')).replace('_', ' ')})"
         )
     elif "candidates" in selection:
         yield f"chosen among {selection['candidates']:,} listed groups, by a decision with noise"

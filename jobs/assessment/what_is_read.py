@@ -19,9 +19,8 @@ Stages = Mapping[str, Query | TrainModel]
 UNIT, EXPRESSIONS = "says whose the row is", "read by an expression, a filter or a join"
 
 NOT_CHECKED = (
-    "The files were not there when this page was written: columns that only expressions read are in those, and types are not "
-    "known. "
-    "Run the command again beside the files, with --param where the job has parameters, for the whole list."
+    "The files were not there when this page was written: columns that only expressions read are in those, and types are "
+    "not known. Run the command again beside the files, with --param where the job has parameters, for the whole list."
 )
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from dp_pipelines.jobs.assessment.what_is_read import public_tables
 from dp_pipelines.jobs.run import looks
 from dp_pipelines.jobs.spec.job_file import Job
+from dp_pipelines.query.federate_model import FederateModel
 from dp_pipelines.query.query import PublicPartitions, Query
 from dp_pipelines.query.train_model import JaxModel, TrainModel
 from dp_pipelines.release.manifest import NOT_COVERED
@@ -52,16 +53,15 @@ def _of_settings(job: Job, stages: Stages) -> Iterator[str]:
     ]  # fmt: skip
     if listed:
         yield (
-            f"the groups of {', '.join(listed)} are a list that is declared public: if it was made from the rows, it tells of "
-            "them"
+            f"the groups of {', '.join(listed)} are a list that is declared public: if it was made from the rows, it tells "
+            "of them"
         )
     if public_tables(job):
         yield "lookup tables are declared public: whatever stands in them is not protected"
     if job.window is not None:
         yield (
             f"each {job.window.days} days have a budget of their own: somebody who is in many windows loses as much in each, "
-            "and the losses "
-            "add up"
+            "and the losses add up"
         )
     elif len(job.unit) > 1:
         yield (
@@ -75,10 +75,17 @@ def _of_settings(job: Job, stages: Stages) -> Iterator[str]:
     trained = [name for name, asked in stages.items() if isinstance(asked, TrainModel)]
     if trained:
         yield (
-            f"the model of {', '.join(trained)} is protected, its use is not: a prediction is about the row that it is given, "
-            "and a model that "
-            "is right about people in general is right about people outside of the rows too"
+            f"the model of {', '.join(trained)} is protected, its use is not: a prediction is about the row that it is "
+            "given, and a model that is right about people in general is right about people outside of the rows too"
         )
+    for name, asked in stages.items():
+        if isinstance(asked, FederateModel):
+            yield (
+                f"the rounds of {name} are computed where the rows of all clients are: an update is not hidden from whoever "
+                "runs the job, only what is published is protected"
+            )
+            if asked.steps.sampling_rate < 1 and asked.steps.participation == "hidden":
+                yield f"that nobody sees which clients take part in a round of {name}: the price counts on it"
     if any(isinstance(asked, TrainModel) and isinstance(asked.model, JaxModel) for asked in stages.values()):
         yield "a model of your own is code that runs with the permissions of the job, and that nobody has checked for leaks"
     for look in looks.marks(looks.of_job(job)):
@@ -116,16 +123,14 @@ def retention() -> Section:
             Listed(
                 items=[
                     "of rows nothing beyond a run: rows on their way and examples of a train stage lie in a hidden folder "
-                    "beside the output, mode "
-                    "0700, which the run removes; that of a run that was killed stays until the same command runs again, or "
-                    "somebody removes it",
+                    "beside the output, mode 0700, which the run removes; that of a run that was killed stays until the "
+                    "same command runs again, or somebody removes it",
                     (
-                        "what is published, for good: erasing a person's rows later changes no release, and need not for the "
-                        "guarantee to hold"
+                        "what is published, for good: erasing a person's rows later changes no release, and need not for "
+                        "the guarantee to hold"
                     ),
                     "the ledger: plans, parameters, what was spent and when, and no row; it must outlive the rows, since it "
-                    "alone "
-                    "knows what is left of the budget",
+                    "alone knows what is left of the budget",
                     "folders of dp-pipelines check and tune: private, with no guarantee, until somebody removes them",
                 ]
             ),
@@ -140,9 +145,8 @@ def responsible() -> Iterator[Section]:
     yield Section(
         heading="Legal bases",
         blocks=[
-            "This page makes no statement of law. Whether what is published still is personal data, and on which basis rows may "
-            "be "
-            "read for it, is for you and your data protection officer to decide.",
+            "This page makes no statement of law. Whether what is published still is personal data, and on which basis rows "
+            "may be read for it, is for you and your data protection officer to decide.",
             ToFillIn(
                 question=(
                     "Legal basis of reading the rows for this purpose (under the GDPR: Art. 6, and Art. 9 for special "

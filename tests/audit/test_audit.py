@@ -188,8 +188,8 @@ def less_noise_in_aggregates(patch: pytest.MonkeyPatch) -> None:
 
 def smaller_multiplier(patch: pytest.MonkeyPatch) -> None:
     """A run takes 5 % less noise from the plan than the plan has."""
-    right = training_noise.multiplier
-    patch.setattr(training_noise, "multiplier", lambda stage: right(stage) * Fraction(95, 100))
+    right = training_noise.multipliers
+    patch.setattr(training_noise, "multipliers", lambda stage: tuple(each * Fraction(95, 100) for each in right(stage)))
 
 
 def actual_count(patch: pytest.MonkeyPatch) -> None:

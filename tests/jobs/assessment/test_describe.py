@@ -72,6 +72,25 @@ FORMS: dict[str, dict[str, object]] = {
         },
         "stages": {"bought": stage(partition_by=["page"], metrics={"orders": {"kind": "count"}})},
     },
+    "of_rounds": {
+        "columns": {"dear": "price > 10"},
+        "stages": {
+            "model": {
+                **TRAIN, "kind": "federate", "fit": {"rounds": 5, "sampling_rate": 0.2}, "expected_clients": 2000,
+            }
+        },
+    },
+    "of_parties": {
+        "parties": {
+            "people": "any",
+            "members": {
+                "north": {"address": "127.0.0.1:7001"},
+                "south": {"address": "127.0.0.1:7002"},
+                "notary": {"address": "127.0.0.1:7003", "rows": False},
+            },
+        },
+        "stages": {"weekly": stage(partitions={"public": [["p1"], ["p2"]]}, metrics={"orders": {"kind": "count"}})},
+    },
     "of_a_statement": {
         "stages": {
             "weekly": {
