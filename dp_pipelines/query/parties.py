@@ -86,13 +86,18 @@ class Parties:
             )
         else:
             people = f"one person may have rows at each of {owners}: the noise is for that"
+        opened = "any two of the parties together can open the noisy table of each organisation, one alone cannot"
+        if len(self.holders) == 2:  # the sum less one of two is the other
+            opened = (
+                f"each of {owners} can take its own table from the published sum, and so knows the noisy table of the other; "
+                "so do any two of the parties together; who only computes learns the sum alone"
+            )
         return (
             f"rows of {owners}, added under secret sharing{others}",
             people,
             f"each of {owners} adds a whole draw of noise to its own table before it is shared: no coalition of the others "
             f"opens that table without it; the price is {self.draws} times the variance",
-            "any two of the parties together can open the noisy table of each organisation, one alone cannot; all are taken "
-            "to follow the protocol",
+            f"{opened}; all are taken to follow the protocol",
         )
 
     def to_json(self) -> dict[str, Any]:

@@ -48,7 +48,7 @@ from dp_pipelines.training.examples.split import refuse_foreign
 from dp_pipelines.training.features import input_types, moments, seen_columns
 from dp_pipelines.training.features.encoder import Encoder
 from dp_pipelines.training.federated.round_defaults import round_defaults
-from dp_pipelines.training.kept_draws import Draws, InMemory, Released
+from dp_pipelines.training.kept_draws import Draws, InMemory
 from dp_pipelines.training.kernels.of_task import kernel_of
 from dp_pipelines.training.kernels.penalty import penalised
 from dp_pipelines.training.libraries import refuse_missing
@@ -207,7 +207,7 @@ class Fit:
         reach = 1.0 if self.task.whiten else of.encoder.row_norm**2
         largest_rate, steps = trainer.default_rate(kernel, reach), self.task.steps
         if isinstance(self.task, FederateModel):
-            divisor = Released(self.task.divisor)
+            divisor = stage_on_disk.declared(self.task.divisor)
             chosen = round_defaults(self.task, typical=of.typical, largest_rate=largest_rate)
         else:
             assert of.sizes is not None

@@ -51,6 +51,15 @@ class Sizes:
         return cls(users=users, examples=examples)
 
 
+def declared(number: float) -> Released:
+    """A public number of the job, for use where others take a released one.
+
+    >>> declared(30_000.0)
+    30000.0
+    """
+    return Released(number)
+
+
 def release(stage: StagePlan, tables: Iterable[pa.Table], salt: int, draw: DrawStage | None = None) -> pa.Table:
     """Bound, accumulate, merge, select, add noise: once.
 

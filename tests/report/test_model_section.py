@@ -37,7 +37,7 @@ LABELS = {
     "confidence": ClassLabel(column="store", classes=list(range(12))),
     "numbers": NumberLabel(column="spend", min_value=0, max_value=200),
 }
-UGLY = ["<script>alert(1)</script>", "x" * 300, "\u202eright", "K0K"]
+UGLY = ["<script>alert(1)</script>", "x" * 256, "\u202eright", "K0K"]
 
 
 def model(folder: pathlib.Path, kind: str = "binary", *, stddev: float = 12.0, of: Any = LinearModel()) -> pathlib.Path:

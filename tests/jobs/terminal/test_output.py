@@ -51,6 +51,7 @@ LASTING = {
     "report": (f"report {RELEASE} --output page.html", "page.html"),
     "tune": ("tune job.yaml --output tuning --grid bounds.max_partitions_contributed=1,2", "tuning"),
     "check": ("check job.yaml --output checked", "checked"),
+    "describe": ("describe job.yaml --output page.html", "page.html"),
     "ledger init": (
         "ledger init --ledger new.sqlite --dataset shop --unit customer --epsilon 1 --delta 1e-6",
         "new.sqlite",

@@ -2,6 +2,7 @@
 
 import dataclasses
 import pathlib
+from fractions import Fraction
 
 import numpy as np
 import pyarrow as pa
@@ -55,7 +56,7 @@ def trained(x: np.ndarray, y: np.ndarray, l2: float | None, matrix: np.ndarray |
     steps = Steps(steps=600, average=0.0, momentum=0.5, learning_rate=rate)
     found = trainer.train(
         kernel, Few([(row[None], own[None]) for row, own in zip(features, y, strict=True)], WIDTH), steps,
-        clip_norm=1e6, multiplier=1, divisor=Released(float(UNITS)), draws=InMemory(), name="m",
+        clip_norm=1e6, multiplier=Fraction(1), divisor=Released(float(UNITS)), draws=InMemory(), name="m",
         noisy_sum=Silent,
     )  # fmt: skip
     return found.parameters if matrix is None else matrix @ found.parameters
