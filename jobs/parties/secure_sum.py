@@ -35,9 +35,11 @@ class Wire:
 
     @staticmethod
     def dumps(given: Any) -> bytes:
-        """A text, or field elements in a row, as bytes."""
+        """A text, one number (MPyC says goodbye with its place), or field elements in a row, as bytes."""
         if isinstance(given, str):
             return b"t" + given.encode()
+        if isinstance(given, int):
+            return b"i" + given.to_bytes(8, "little")
         return b"n" + np.array([int(number) % PRIME for number in given], dtype="<u8").tobytes()
 
     @staticmethod
@@ -49,6 +51,8 @@ class Wire:
         """
         if content[:1] == b"t":
             return content[1:].decode()
+        if content[:1] == b"i":
+            return int.from_bytes(content[1:9], "little")
         if content[:1] != b"n":
             raise ValueError("neither a text nor numbers")
         return (np.frombuffer(content[1:], dtype="<u8") % PRIME).astype(object)

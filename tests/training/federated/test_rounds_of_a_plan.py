@@ -34,7 +34,7 @@ from dp_pipelines.planning.noise_levels import training_noise
 from dp_pipelines.training import fit, trainer
 from dp_pipelines.training.description import Statement, task_from_json, task_to_json
 from dp_pipelines.training.features.encoder import Encoder
-from dp_pipelines.training.kept_draws import InMemory
+from dp_pipelines.training.kept_draws import InMemory, Released
 from tests.audit.test_audit import ALPHA, broken
 from tests.helpers.planted import plant
 
@@ -260,7 +260,7 @@ def test_a_plan_of_n_rounds_draws_no_further_round(tmp_path: pathlib.Path) -> No
     with pytest.raises(AssertionError, match="another number of sums than the plan pays for"):
         trainer.train(
             fit.kernel_of(plan.trained["model"], b"key"), NOBODY, more, clip_norm=1.0, multiplier=multipliers,
-            divisor=fit.Released(40.0), draws=InMemory(), name="model",
+            divisor=Released(40.0), draws=InMemory(), name="model",
         )  # fmt: skip
     draws = Counted()
     run(plan, tmp_path / "run", draws, rows())
@@ -302,7 +302,7 @@ def test_each_round_has_the_noise_that_its_plan_gives_it() -> None:
 
     rounds = Rounds(steps=6, schedule="exponential", momentum=0.0, learning_rate=1.0, average=0.0)
     done = trainer.train(
-        Wide(), NOBODY, rounds, clip_norm=2.0, multiplier=multipliers, divisor=fit.Released(10.0), draws=InMemory(),
+        Wide(), NOBODY, rounds, clip_norm=2.0, multiplier=multipliers, divisor=Released(10.0), draws=InMemory(),
         name="model",
     )  # fmt: skip
     drawn = [norm * 10.0 / 2.0 / math.sqrt(size) for norm in done.path["gradient_norm"]]
@@ -313,7 +313,7 @@ def test_each_round_has_the_noise_that_its_plan_gives_it() -> None:
 def test_sums_are_divided_by_what_is_declared_whoever_is_there() -> None:
     task = model(expected_clients=1000, held_out=0.25, steps=Rounds(sampling_rate=0.5))
     assert task.divisor == 750.0
-    assert trainer.scale_of(fit.Released(task.divisor), task.steps) == 375.0
+    assert trainer.scale_of(Released(task.divisor), task.steps) == 375.0
 
 
 @pytest.mark.parametrize("table", [rows(units=0), rows(units=1)], ids=["nobody", "one"])
