@@ -35,12 +35,13 @@ from dp_pipelines.plan_stages import training_parts
 from dp_pipelines.planning.plan import Plan
 from dp_pipelines.planning.stage import StagePlan
 from dp_pipelines.query import fit_candidates
+from dp_pipelines.query.federate_model import Rounds
 from dp_pipelines.query.fit_candidates import FitCandidate
 from dp_pipelines.query.train_model import JaxModel, TrainModel
 from dp_pipelines.training import fit, scoring
 from dp_pipelines.training.description import Statement
 from dp_pipelines.training.drawing import Drawing
-from dp_pipelines.training.gaussian_noise import NoisySum
+from dp_pipelines.training.gaussian_noise import Integers, NoisySum
 
 Floats = NDArray[np.float64]
 
@@ -117,8 +118,13 @@ class _NotedSum(NoisySum):
     stage: str
 
     def release(self, total: Floats) -> Floats:
-        noisy: Floats = self.noting.through(self.stage, total.copy(), lambda: NoisySum.release(self, total))
-        return noisy.copy()
+        return self.release_in_series(total, 0)[0]
+
+    def release_in_series(self, total: Floats, carried: Integers | int) -> tuple[Floats, Integers]:
+        noisy, noise = self.noting.through(
+            self.stage, total.copy(), lambda: NoisySum.release_in_series(self, total, carried)
+        )
+        return noisy.copy(), noise.copy()
 
 
 class _Everybody(PoissonSampler):
@@ -222,7 +228,14 @@ def findings(plan: Plan, name: str) -> dict[str, tuple[Finding, ...]]:
     except (AssertionError, DpError, ArithmeticError, ValueError, LookupError, TypeError) as error:
         wrong = Finding(what="fit", found=f"ends with {type(error).__name__} on made-up examples", evidence=math.inf)
         return {name: (wrong,)}
-    found = {part: [looked.units_of(part, plan.round(1).mechanisms), looked.draws_of(part)] for part in parts}
+    found = {
+        part: [
+            looked.units_of(part, plan.round(1).mechanisms),
+            looked.draws_of(part),
+            *looked.rounds_of_units(part),
+        ]
+        for part in parts
+    }
     found[name].append(looked.nothing_else())
     found[name] += [
         Finding(what=f"release {other}", found="is no part of the stage", evidence=math.inf)
@@ -306,6 +319,21 @@ class _Looked:
             return False
         room = 4 * self.first.seen.slack.get(part, 0.0)
         return all(_is_sum(*each, room) for each in zip(whole, rest, own, strict=True))
+
+    def rounds_of_units(self, part: str) -> list[Finding]:
+        """Whether a unit is in one of so many sums, always the same one of them, where the plan pays for no more."""
+        fitted = training_parts.candidate_fits(self.name, self.task).get(part)
+        separation = fitted.steps.separation if fitted is not None and isinstance(fitted.steps, Rounds) else None
+        if separation is None:
+            return []
+        whole, wrong, found = self.first.seen.read.get(part, []), 0, set[int]()
+        for less in self.without[training_parts.TRAINING]:
+            pairs = zip(whole, less.seen.read.get(part, []), strict=False)
+            turns = {number % separation for number, pair in enumerate(pairs) if not _equal(*pair)}
+            wrong += len(turns) > 1
+            found |= turns
+        words = f"{len(found)} of {separation} groups seen; {wrong} units in rounds of several"
+        return [Finding(what=f"rounds of a unit in {part}", found=words, evidence=math.inf if wrong else 0.0)]
 
     def draws_of(self, part: str) -> Finding:
         """Whether a part is drawn as often as it is paid for."""

@@ -11,11 +11,12 @@ import dataclasses
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from fractions import Fraction
 from typing import Any
 
 from dp_pipelines.accounting.mechanism_record import MechanismRecord
 from dp_pipelines.audit.replay import Finding
-from dp_pipelines.kernels.clipped_vectors import ClippedVectors
+from dp_pipelines.kernels.clipped_vectors import COEFFICIENT_BITS, ClippedVectors
 from dp_pipelines.kernels.sensitivity import LatticeSteps, Shape
 from dp_pipelines.kernels.statistics import WEIGHT_BITS, Statistic, UnitCount
 from dp_pipelines.mechanisms.added_noise import AddedNoise, WeightedCount
@@ -68,7 +69,16 @@ def sums_of(plan: Plan, name: str) -> ClippedVectors | None:
             rate = 1.0 if steps.participation == "visible" else rate
             parts = [noise_schedule.ratio(steps.schedule, steps.steps, at) for at in range(1, steps.steps + 1)]
             uneven = tuple(parts) if len(set(parts)) > 1 else None
-            return ClippedVectors(size=fitted.size, times=steps.steps, rate=rate, parts=uneven)
+            chosen = steps.correlation
+            carried = () if chosen is None else chosen.coefficients
+            return ClippedVectors(
+                size=fitted.size,
+                times=steps.steps,
+                rate=rate,
+                parts=uneven,
+                separation=steps.separation,
+                coefficients=carried,
+            )
         return ClippedVectors(size=fitted.size, times=steps.steps, rate=rate)
     for trained, task in plan.trained.items():
         if name == training_parts.moments_of(trained):
@@ -280,7 +290,7 @@ def _of_sums(audited: _Audited) -> Fields:
         return {"kind": f"{audited.statistic.name}, which nothing releases"}
     # Of the norm of a vector, in each sum.
     steps = [audited.noise.law.scale / each for each in training_noise.multipliers(audited.stage)]
-    together = sum(each**2 for each in steps)
+    together = _together(vectors, steps, audited.noise.law.scale)
     squared = int(steps[0] ** 2) if steps[0].denominator == 1 else steps[0] ** 2
     draws = len(noise_of_sums._parts(entropy.words)) * vectors.size
     if vectors.rate == 1:
@@ -293,6 +303,22 @@ def _of_sums(audited: _Audited) -> Fields:
         "rate": vectors.rate,
         "times": vectors.times,
     }
+
+
+def _together(vectors: ClippedVectors, norms: Sequence[Fraction], scale: Fraction) -> Fraction:
+    """The square of how far one unit moves all sums, of whichever group it is: row by row of the matrix of noise."""
+    matrix = [Fraction(1), *(Fraction(each, 2**COEFFICIENT_BITS) for each in vectors.coefficients)]
+    rounding = Fraction(math.isqrt(vectors.size - 1) + 1) * scale / noise_of_sums.SCALE
+    found, apart = [], vectors.separation or 1
+    for group in range(apart):
+        total = Fraction(0)
+        for row in range(len(norms)):
+            reaching = [at for at in range(group, row + 1, apart) if row - at < len(matrix)]
+            moved = sum((matrix[row - at] * norms[at] for at in reaching), Fraction(0))
+            # Only what is carried over from a sum that the unit is in can be rounded otherwise without it.
+            total += (moved + (rounding if any(at < row for at in reaching) else 0)) ** 2
+        found.append(total)
+    return max(found) if not vectors.coefficients else Fraction(math.ceil(max(found)))
 
 
 FIELDS: Mapping[type[Mechanism], Callable[[_Audited], Fields]] = {

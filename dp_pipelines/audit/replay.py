@@ -299,8 +299,12 @@ def _vectors(watch: _Watch, stage: StagePlan, task: TrainModel | None) -> None:
         claimed = np.array([float(record.scale / steps) for steps in vectors.steps_of_sums(chosen.steps)])
     squares, related = Squares(fourth_moment(RoundedGaussian(chosen.steps * max(multipliers)))), Products()
 
-    def add(noisy: Floats, exact: float, with_unit: bool, done: int) -> Floats | None:
-        watch.scores[with_unit][done : done + noisy.shape[1]] += steps.score(noisy, claimed, vectors.rate)
+    inside = steps.pattern(vectors)
+    shifts = steps.drawn_anew(inside, vectors)
+
+    def add(sums: Floats, vector: float, with_unit: bool, done: int) -> Floats | None:
+        noisy, exact = steps.drawn_anew(sums, vectors), vector * shifts
+        watch.scores[with_unit][done : done + noisy.shape[1]] += steps.score(noisy, claimed, vectors.rate, shifts)
         if with_unit and vectors.rate < 1:
             return None  # the sums depend on coins
         residuals: Floats = (noisy - exact).T
@@ -313,7 +317,7 @@ def _vectors(watch: _Watch, stage: StagePlan, task: TrainModel | None) -> None:
     if task is None:
         _moments(watch, vectors, add, multipliers[0])
     else:
-        _steps(watch, task, add, multipliers)
+        _steps(watch, task, vectors, add, multipliers)
     watch.squares(key, squares)
     watch.related.append(related)
 
@@ -330,7 +334,9 @@ def _moments(watch: _Watch, vectors: ClippedVectors, add: _Add, multiplier: Frac
             done += len(noisy)
 
 
-def _steps(watch: _Watch, task: TrainModel, add: _Add, multipliers: Sequence[Fraction]) -> None:
+def _steps(
+    watch: _Watch, task: TrainModel, vectors: ClippedVectors, add: _Add, multipliers: Sequence[Fraction]
+) -> None:
     kernel, reach = None, 0.0
     try:
         kernel = steps.kernel_for(task)
@@ -345,7 +351,9 @@ def _steps(watch: _Watch, task: TrainModel, add: _Add, multipliers: Sequence[Fra
     steady = Steady()
     for with_unit in (False, True):
         done = 0
-        for trial in steps.trials(task.steps, multipliers, vector, kernel, watch.replays, with_unit=with_unit):
+        for trial in steps.trials(
+            task.steps, multipliers, vector, kernel, watch.replays, vectors=vectors, with_unit=with_unit
+        ):
             residuals = add(trial.sums, vector if with_unit else 0.0, with_unit, done)
             if residuals is not None:
                 steady.add(residuals / trial.drawn)

@@ -17,6 +17,7 @@ here.
 # added.
 
 import dataclasses
+import hashlib
 import itertools
 import math
 from collections.abc import Iterator, Sequence
@@ -26,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dp_pipelines.kernels.clipped_vectors import COEFFICIENT_BITS, ClippedVectors
 from dp_pipelines.query.train_model import BinaryLabel, ClassLabel, Label, Steps, TrainModel
 from dp_pipelines.training import trainer
 from dp_pipelines.training.examples.coded import CodedChunk, Multiply
@@ -34,7 +36,7 @@ from dp_pipelines.training.features import moments
 from dp_pipelines.training.features.code_layout import CodeLayout
 from dp_pipelines.training.features.encoder import layout_of
 from dp_pipelines.training.gaussian_noise import NoisySum
-from dp_pipelines.training.kept_draws import Released
+from dp_pipelines.training.kept_draws import InMemory, Released
 from dp_pipelines.training.kernels.of_task import kernel_of
 from dp_pipelines.training.libraries import compiles
 
@@ -123,29 +125,44 @@ class _OneEach:
 
 @dataclasses.dataclass(frozen=True)
 class _Places:
-    """Units that consist only of their place."""
+    """Units that consist only of their place. Those without a vector are spread over the groups; all others are in the first."""
 
     units: int
+    others: int = 0
+    separation: int = 1
 
     def chunks(self, units_per_chunk: int) -> Iterator[Chunk]:
         for begin in range(0, self.units, units_per_chunk):
             yield self.take(np.arange(begin, min(self.units, begin + units_per_chunk)))
 
+    def in_group(self, group: int) -> Places:
+        places = np.arange(self.units, dtype=np.int64)
+        found: Places = places[np.where(places < self.others, places % self.separation, 0) == group]
+        return found
+
     def take(self, units: Places) -> Chunk:
         return Chunk(np.zeros((len(units), 1), np.float32), units.astype(np.float64), np.arange(len(units) + 1))
 
 
-class KeptInMemory:
+class KeptInMemory(InMemory):
     """Keeps what later steps depend on, in memory, where an audit can see it."""
 
     def __init__(self) -> None:
-        self.content: dict[str, bytes] = {}
+        super().__init__()
+        self._digests: list[bytes] = []
 
-    def get(self, name: str) -> bytes | None:
-        return self.content.get(name)
+    def remember(self, name: str, content: bytes) -> None:
+        self._digests.append(hashlib.sha256(content).digest())
+        super().remember(name, content)
 
-    def keep(self, name: str, content: bytes) -> None:
-        self.content.setdefault(name, content)
+    @property
+    def content(self) -> dict[str, bytes]:
+        """What is kept for good, without the digests of memories: these begin with words that are drawn for nothing else."""
+        return {name: self._without_digest(content) for name, content in self._kept.items()}
+
+    def _without_digest(self, content: bytes) -> bytes:
+        ends = (digest for digest in self._digests if content.endswith(digest))
+        return content[: -len(next(ends, b"")) or None]
 
 
 def trials(
@@ -155,6 +172,7 @@ def trials(
     kernel: "Kernel | None",
     replays: int,
     *,
+    vectors: ClippedVectors,
     with_unit: bool,
 ) -> Iterator[Trial]:
     """Train models.
@@ -165,11 +183,13 @@ def trials(
         vector: the length of the unit's vector, over the clip norm.
         kernel: the task's own, whose slack and chunks are taken.
         replays: how many.
+        vectors: the sums, as the plan pays for them.
         with_unit: whether each has its unit.
     """
     steps = dataclasses.replace(asked, learning_rate=asked.learning_rate or 1.0)
     clip_norm = steps.clip_norm or 1.0
-    others = 1 if steps.sampling_rate == 1 else math.ceil(OTHERS / steps.sampling_rate)
+    apart = vectors.separation or 1
+    others = apart if steps.sampling_rate == 1 else math.ceil(OTHERS / steps.sampling_rate)
     across = max(64, min(ACROSS, MOST_NUMBERS // steps.steps))
     for begin in range(0, replays, across):
         each = _OneEach(
@@ -183,13 +203,14 @@ def trials(
         units = others + (each.size if with_unit else 0)
         trainer.train(
             each,
-            _Places(units),
+            _Places(units, others, apart),
             steps,
             clip_norm=clip_norm,
             multiplier=multipliers,
             divisor=DIVISOR,
             draws=kept,
             name="replay",
+            sums=vectors,
         )
         slack = trainer._slack(each)
         drawn = [
@@ -213,15 +234,39 @@ def _noisy_sums(path: list[Floats], steps: Steps, divisor: float) -> Floats:
     momentum, sums = np.zeros(len(path[0])), np.empty((steps.steps, len(path[0])))
     for step, (before, after) in enumerate(itertools.pairwise(path)):
         moved = (before - after) / (steps.learning_rate or 1.0)
-        sums[step] = (moved - steps.momentum * momentum) * (divisor * steps.sampling_rate)
+        sums[step] = (moved - steps.momentum * momentum) * trainer.scale_of(Released(divisor), steps)
         momentum = moved
     return sums
 
 
-def score(sums: Floats, multipliers: Floats, rate: float) -> Floats:
-    """For each replay, the log-likelihood ratio of its noisy sums (steps, replays) with the unit against without it."""
-    mu = 1 / multipliers[:, None]
-    loss = sums * (mu * mu) - mu * mu / 2
+def pattern(vectors: ClippedVectors) -> Floats:
+    """Which sums the unit is in: (sums, 1), 1 or 0."""
+    found: Floats = (np.arange(vectors.times) % (vectors.separation or 1) == 0).astype(np.float64)[:, None]
+    return found
+
+
+def drawn_anew(sums: Floats, vectors: ClippedVectors) -> Floats:
+    """Noisy sums (sums, replays) without what each took back of earlier noise, as anyone can compute who sees all of them.
+
+    What is left is a weighted sum of what units add, with noise that is drawn for each sum by itself.
+    """
+    found = sums.copy()
+    for later, coefficient in enumerate(vectors.coefficients, 1):
+        found[later:] += sums[:-later] * (coefficient / 2**COEFFICIENT_BITS)
+    return found
+
+
+def score(sums: Floats, multipliers: Floats, rate: float, shifts: Floats | float = 1.0) -> Floats:
+    """For each replay, the log-likelihood ratio of its noisy sums (steps, replays) with the unit against without it.
+
+    Args:
+        sums: over the norm, with independent noise (`drawn_anew`).
+        multipliers: of that noise.
+        rate: with which a step takes the unit.
+        shifts: how far the unit moves each sum, over the norm: (steps, 1).
+    """
+    mu = shifts / multipliers[:, None]
+    loss = sums / multipliers[:, None] * mu - mu * mu / 2
     if rate < 1:
         loss = np.logaddexp(math.log1p(-rate), math.log(rate) + loss)
     result: Floats = loss.sum(axis=0)

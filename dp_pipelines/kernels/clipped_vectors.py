@@ -6,13 +6,19 @@ vectors (`dp_pipelines.training` computes them, sum by sum, outside of the aggre
 """
 
 import dataclasses
+import hashlib
+import itertools
 import math
+from collections.abc import Sequence
 from fractions import Fraction
 
 from dp_pipelines.kernels.sensitivity import Shape
 
 SCALE = 2**22
 """The standard deviation of the noise of a sum, in steps of the fine lattice on which it is drawn (training.noise)."""
+
+COEFFICIENT_BITS = 16
+"""Coefficients of noise are whole numbers of 2**-16 (noise.correlation)."""
 
 LEAST_MULTIPLIER = Fraction(1, 64)
 """Of the noise of a sum over the norm of its vectors."""
@@ -37,6 +43,9 @@ class ClippedVectors:
         rate: each sum takes each unit with this probability, independently; 1 takes all.
         parts: of each sum, how many times less noise it has than the one with the most; None: all have the same. Only where each
             sum takes all units.
+        separation: a unit is in one of so many sums, always the same of them; None: in all that take it.
+        coefficients: how the noise of the sums before counts in that of a sum, the last one first, in 2**-16: fewer than
+            `separation`. None: noise is independent.
 
     >>> ClippedVectors(size=10, times=80, rate=1.0).name
     '80 sums of 10 coordinates'
@@ -46,15 +55,56 @@ class ClippedVectors:
     times: int
     rate: float
     parts: tuple[Fraction, ...] | None = None
+    separation: int | None = None
+    coefficients: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
+        if self.separation is not None and (self.separation < 1 or self.rate != 1):
+            raise ValueError("sums that take samples have no fixed participants")
+        if self.coefficients and (
+            self.parts is not None or len(self.coefficients) >= (self.separation or 1) or min(self.coefficients) < 0
+        ):
+            raise ValueError(
+                "the noise of a sum counts in fewer sums than lie between two of one unit, and in all alike"
+            )
         if self.parts is not None and (len(self.parts) != self.times or self.rate != 1 or min(self.parts) < 1):
             raise ValueError("each sum over all units has a part, the smallest of which is 1")
 
     @property
     def squares(self) -> Fraction:
-        """The sum of the squares of the parts: what all sums together cost, in those of the one with the most noise."""
-        return Fraction(self.times) if self.parts is None else sum((part * part for part in self.parts), Fraction(0))
+        """What all sums together cost, in what the one with the most noise costs: the sum of the squares of the parts."""
+        return self._together(self.parts or (Fraction(1),) * self.times, Fraction(0))
+
+    def together(self, steps: int, rounding: Fraction) -> Fraction:
+        """The square of how far one unit moves all sums together, in steps of the noise that each draws anew.
+
+        The noise of earlier sums follows from what was published and what their units add: where one unit comes or leaves, it moves
+        later sums too, and is rounded anew in each (docs/proofs/correlated_noise.md).
+
+        Args:
+            steps: the norm of a unit's vector, in the sum with the most noise.
+            rounding: the norm of a vector of as many coordinates as a sum has, each one fine step long.
+
+        >>> two = ClippedVectors(size=1, times=2, rate=1.0, separation=2, coefficients=(1 << 15,))
+        >>> two.together(4, Fraction(0)), two.together(4, Fraction(1))
+        (Fraction(20, 1), Fraction(25, 1))
+        """
+        return self._together([Fraction(own) for own in self.steps_of_sums(steps)], rounding)
+
+    def _together(self, norms: Sequence[Fraction], rounding: Fraction) -> Fraction:
+        whole = [Fraction(each, 1 << COEFFICIENT_BITS) for each in self.coefficients]
+        # A unit's sums are so far apart that no two of them reach the same later sum.
+        squares = [Fraction(0), *itertools.accumulate(each * each for each in whole)]
+        linear = [Fraction(0), *itertools.accumulate(whole)]
+        found = []
+        for first in range(self.separation or 1):
+            total = Fraction(0)
+            for at in range(first, self.times, self.separation or 1):
+                norm, reached = norms[at], min(len(whole), self.times - 1 - at)
+                total += norm * norm * (1 + squares[reached])
+                total += 2 * norm * rounding * linear[reached] + reached * rounding * rounding
+            found.append(total)
+        return max(found)
 
     def steps_of_sums(self, steps: int) -> tuple[int, ...]:
         """The norm of a unit's vector in steps of the noise, sum by sum: less noise is a longer vector beside the same noise.
@@ -76,7 +126,12 @@ class ClippedVectors:
     def name(self) -> str:
         """A name that two descriptions share only if they are the same."""
         over = "" if self.rate == 1 else f" over a sample of {self.rate!r} of the units"
+        if self.separation is not None:
+            over = f" over one of {self.separation} groups of units"
         noise = "" if self.parts is None else f" with noise by 1 / ({', '.join(str(part) for part in self.parts)})"
+        if self.coefficients:
+            digest = hashlib.sha256(",".join(map(str, self.coefficients)).encode()).hexdigest()[:16]
+            noise = f" with noise that counts in the {len(self.coefficients)} sums after it ({digest})"
         return f"{self.times} sum{'s' if self.times > 1 else ''} of {self.size} coordinates{over}{noise}"
 
     @property

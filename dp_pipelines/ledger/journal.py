@@ -175,6 +175,11 @@ class Journal:
         return self._database.shown
 
     @property
+    def path(self) -> pathlib.Path | None:
+        """The file; None of a ledger on a server."""
+        return self._database.path
+
+    @property
     def head(self) -> Event:
         """The last event."""
         last = self.state.last

@@ -10,7 +10,7 @@ import math
 from fractions import Fraction
 
 from dp_pipelines.accounting.mechanism_record import MechanismRecord
-from dp_pipelines.kernels.clipped_vectors import ClippedVectors
+from dp_pipelines.kernels.clipped_vectors import SCALE, ClippedVectors
 from dp_pipelines.mechanisms.mechanism import Calibration, Exact, Mechanism, Sources
 from dp_pipelines.metrics.base import Noisy
 
@@ -42,11 +42,16 @@ def sums_record(stage: str, name: str, scale: Fraction, steps: int, vectors: Cli
     True
     >>> sums_record("s", "sums", Fraction(1024), 64, ClippedVectors(size=3, times=80, rate=0.1)).kind
     'sampled_gaussian'
+    >>> apart = ClippedVectors(size=3, times=80, rate=1.0, separation=20)
+    >>> sums_record("s", "sums", Fraction(1024), 64, apart).l2_squared == 4 * 64**2
+    True
     """
     draws = DRAWS * vectors.size
     if vectors.rate == 1:
         # Vectors that differ by c_1, c_2, ... one after the other differ by the root of the sum of their squares in all.
-        squared = sum(own * own for own in vectors.steps_of_sums(steps))
+        # What is carried over from the noise of earlier sums is rounded to the fine lattice, up or down by one of its steps.
+        rounding = (math.isqrt(vectors.size - 1) + 1) * scale / SCALE if vectors.coefficients else Fraction(0)
+        squared = math.ceil(vectors.together(steps, rounding))
         return MechanismRecord(
             stage=stage, name=name, kind="gaussian", scale=scale, l2_squared=squared, l0=draws * vectors.times
         )

@@ -23,6 +23,7 @@ class ClippedSums(Metric):
         times: how many sums; each may depend on those before.
         rate: the probability with which a sum takes a unit.
         parts: of each sum, how many times less noise it has than the one with the most; None: all have the same.
+        separation, coefficients: see `ClippedVectors`.
 
     >>> ClippedSums(size=10, times=80).statistics(Basis(centred=False, nullable=True))[0].width
     10
@@ -34,11 +35,20 @@ class ClippedSums(Metric):
     times: int = dataclasses.field(default=1, kw_only=True)
     rate: float = dataclasses.field(default=1.0, kw_only=True)
     parts: tuple[Fraction, ...] | None = dataclasses.field(default=None, kw_only=True)
+    separation: int | None = dataclasses.field(default=None, kw_only=True)
+    coefficients: tuple[int, ...] = dataclasses.field(default=(), kw_only=True)
 
     @property
     def vectors(self) -> ClippedVectors:
         """The statistic in numbers."""
-        return ClippedVectors(size=self.size, times=self.times, rate=self.rate, parts=self.parts)
+        return ClippedVectors(
+            size=self.size,
+            times=self.times,
+            rate=self.rate,
+            parts=self.parts,
+            separation=self.separation,
+            coefficients=self.coefficients,
+        )
 
     def statistics(self, basis: Basis) -> tuple[Statistic, ...]:
         return (TrainingSums(vectors=self.vectors),)

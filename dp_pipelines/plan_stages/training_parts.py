@@ -313,7 +313,15 @@ def _sums(task: TrainModel) -> ClippedSums:
     """The sums that the steps of a task release."""
     steps = task.steps
     if isinstance(steps, Rounds):
-        return ClippedSums(size=task.size, times=steps.steps, rate=steps.charged_rate, parts=steps.parts)
+        chosen = steps.correlation
+        return ClippedSums(
+            size=task.size,
+            times=steps.steps,
+            rate=steps.charged_rate,
+            parts=steps.parts,
+            separation=steps.separation,
+            coefficients=() if chosen is None else chosen.coefficients,
+        )
     return ClippedSums(size=task.size, times=steps.steps, rate=steps.sampling_rate)
 
 

@@ -15,12 +15,13 @@ from dp_pipelines.kernels.statistics import RowCount, Statistic
 from dp_pipelines.mechanisms.by_statistic import mechanism_of
 from dp_pipelines.metrics.base import ROWS, UNITS, Metric, Noisy
 from dp_pipelines.metrics.lookup_bound import PartitionScale
+from dp_pipelines.noise import correlation
 from dp_pipelines.plan_stages.reads import Rows, UnitFacts
 from dp_pipelines.planning import json_digest, limits, reserve
 from dp_pipelines.planning.noise_levels import passing_noise, training_noise
 from dp_pipelines.planning.stage import StagePlan
 from dp_pipelines.planning.stage_kinds import BestKind
-from dp_pipelines.query.federate_model import FederateModel
+from dp_pipelines.query.federate_model import FederateModel, Rounds
 from dp_pipelines.query.large_list import LargeList
 from dp_pipelines.query.query import PublicPartitions, Query, ReleasedPartitions
 from dp_pipelines.query.train_model import EVALUATED, HALF, TrainModel
@@ -109,6 +110,9 @@ def _metric_to_json(metric: Metric) -> dict[str, Any]:
         del fields["within"]
     if (parts := fields.pop("parts", None)) is not None:  # as above
         fields["parts"] = [str(part) for part in parts]
+    for name, nothing in (("separation", None), ("coefficients", ())):  # as above
+        if name in fields and fields[name] == nothing:
+            del fields[name]
     if fields.get("shrink") is False:  # as above
         del fields["shrink"]
     if fields.get("categories") is not None:  # with their types, as public keys are: not every value is one of JSON's
@@ -134,6 +138,8 @@ def task_to_json(task: TrainModel) -> dict[str, Any]:
     for name in ("l2", "class_weights"):  # as above
         if getattr(task.steps, name) is None:
             del fields["steps"][name]
+    if isinstance(task.steps, Rounds) and task.steps.separation is None:  # as above: noise is then independent
+        del fields["steps"]["separation"], fields["steps"]["noise"]
     fields["features"] = [
         [name, type(feature).__name__, _typed(dataclasses.asdict(feature))] for name, feature in task.features.items()
     ]
@@ -170,6 +176,8 @@ def sums_to_json(stage: StagePlan, share: float, task: TrainModel | None) -> dic
             described["sampling_rate"] = rounds.sampling_rate
             described["expected_clients"] = task.expected_clients
             described["noise_by_round"] = [float(each) for each in training_noise.multipliers(stage)]
+            if rounds.separation is not None:
+                described |= _of_groups(rounds)
         if task.pairs:
             both = zip(task.pairs, task.columns_of_pairs, strict=True)
             described["pairs"] = [{"features": list(pair), "columns": columns} for pair, columns in both]
@@ -177,6 +185,23 @@ def sums_to_json(stage: StagePlan, share: float, task: TrainModel | None) -> dic
         described["weighting"] = limits.weighting(task)
         described["limits"] = limits.in_words(task)
     return described
+
+
+def _of_groups(rounds: Rounds) -> dict[str, Any]:
+    """How often a client takes part, and what its noise gains by being correlated: error over that of independent noise."""
+    chosen = rounds.correlation
+    assert rounds.separation is not None
+    said = {
+        "separation": rounds.separation,
+        "most_rounds_of_client": -(-rounds.steps // rounds.separation),
+        "noise_of_rounds": "independent" if chosen is None or not chosen.coefficients else "correlated",
+    }
+    if chosen is None:
+        return said
+    return said | {
+        "noise_coefficients": [coefficient / correlation.ONE for coefficient in chosen.coefficients],
+        "error_beside_independent": {"published_models": chosen.published, "result": chosen.result},
+    }
 
 
 def stage_to_json(stage: StagePlan, share: float, expect: "Expectation | None") -> dict[str, Any]:

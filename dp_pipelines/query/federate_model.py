@@ -11,7 +11,8 @@ from typing import Annotated, ClassVar, Literal, get_args
 
 from dp_pipelines import checks
 from dp_pipelines.errors import RequestError
-from dp_pipelines.noise import noise_schedule
+from dp_pipelines.noise import correlation, noise_schedule
+from dp_pipelines.noise.correlation import Correlation
 from dp_pipelines.noise.noise_schedule import Schedule
 from dp_pipelines.query.train_model import MLP, LinearModel, PositiveNumber, Steps, TrainModel
 
@@ -50,6 +51,10 @@ class Rounds(Steps):
             `linear` has r times the part of round 1; of `exponential` each round has the same multiple of the part of the one
             before, the last 16 times that of the first at most; `linear_decreasing` and `exponential_decreasing` are the reverse.
             All of them cost the same.
+        separation: each client takes part in one of so many rounds, always the same one, by a hash of its id: at most once in so
+            many rounds. Left out: all take part in each.
+        noise: `correlated`, where a round's noise takes back a part of that of earlier rounds, so that sums over rounds have less of
+            it at the same cost; it needs `separation`. `independent` draws each round's noise by itself.
         max_noise_multiplier: the plan is refused where the budget leaves more noise than so many times the norm to a round.
 
     >>> Rounds(steps=60, local_epochs=2).settled_rate
@@ -62,6 +67,8 @@ class Rounds(Steps):
     local_rate: PositiveNumber | None = None
     participation: Literal["hidden", "visible"] = "hidden"
     schedule: Schedule = "constant"
+    separation: Annotated[int, checks.Whole(low=1, high=MOST_ROUNDS)] | None = None
+    noise: Literal["independent", "correlated"] = "independent"
 
     def __post_init__(self) -> None:
         for name in _OF_TRAIN:
@@ -71,6 +78,7 @@ class Rounds(Steps):
             ("method", ("fedavg", "fedsgd")),
             ("participation", ("hidden", "visible")),
             ("schedule", get_args(Schedule)),
+            ("noise", ("independent", "correlated")),
         ):
             if getattr(self, name) not in known:
                 raise RequestError(field=name, message="must be one of " + ", ".join(known), hint="or leave it out")
@@ -84,6 +92,23 @@ class Rounds(Steps):
             message = f"is {self.schedule}, which is not for rounds that hide which clients they take"
             hint = "write schedule: constant, or sampling_rate: 1"
             raise RequestError(field="schedule", message=message, hint=hint)
+        self._check_separation()
+
+    def _check_separation(self) -> None:
+        if self.separation is not None:
+            if self.sampling_rate < 1:
+                message = "is for rounds that draw no sample: which clients are in a round follows from their ids"
+                raise RequestError(field="separation", message=message, hint="leave out sampling_rate")
+            if self.separation > self.steps:
+                message = f"is more than there are rounds ({self.steps}), so that some clients would never take part"
+                raise RequestError(field="separation", message=message, hint="write more rounds, or a smaller number")
+        if self.noise == "correlated":
+            if self.separation is None:
+                message = "is correlated, which gains nothing where a client takes part in each round"
+                raise RequestError(field="noise", message=message, hint="write separation: 5 beside it, for example")
+            if self.schedule != "constant":
+                message = f"is {self.schedule}, and noise that is correlated is spread over the rounds by itself"
+                raise RequestError(field="schedule", message=message, hint="leave it out, or write noise: independent")
 
     @property
     def charged_rate(self) -> float:
@@ -98,6 +123,13 @@ class Rounds(Steps):
     def parts(self) -> tuple[Fraction, ...] | None:
         """The part of each round over the smallest; None where all are the same."""
         return noise_schedule.parts(self.schedule, self.steps)
+
+    @property
+    def correlation(self) -> Correlation | None:
+        """How the noise of a round counts in later ones; None where it is asked to be independent."""
+        if self.noise != "correlated" or self.separation is None:
+            return None
+        return correlation.choose(self.steps, self.separation, self.momentum, self.averaged)
 
     @property
     def settled_rate(self) -> float:

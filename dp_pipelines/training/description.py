@@ -27,7 +27,7 @@ NOT_COVERED = (
 
 _MODELS: Mapping[str, type[Model]] = {"linear": LinearModel, "mlp": MLP, "jax": JaxModel}
 _PLAIN = ("max_examples_per_unit", "whiten", "held_out", "evaluation_cells", "evaluation_examples")
-_LATER = ("candidates", "l2", "class_weights")
+_LATER = ("candidates", "l2", "class_weights", "separation")
 """Fields of steps that earlier versions do not know; a model is fitted as one candidate is, and has none itself."""
 
 
@@ -186,12 +186,20 @@ def task_to_json(task: TrainModel) -> dict[str, Any]:
     return {
         "privacy_unit": list(task.unit_columns),
         "model": {"kind": kind, **_plain(task.model)},
-        "steps": {name: held for name, held in _plain(task.steps).items() if name not in _LATER or held is not None},
+        "steps": _steps_to_json(task.steps),
         **{name: getattr(task, name) for name in _PLAIN},
         **({"expected_clients": task.expected_clients} if isinstance(task, FederateModel) else {}),
         **({} if task.weighting is None else {"weighting": task.weighting}),
         **({} if task.evaluation_by is None else {"evaluation_by": _groups_to_json(task.evaluation_by)}),
     }
+
+
+def _steps_to_json(steps: Steps) -> dict[str, Any]:
+    """How a model is fitted, without what earlier versions do not know and was not asked for."""
+    said = {name: held for name, held in _plain(steps).items() if name not in _LATER or held is not None}
+    if said.get("noise") == "independent":
+        del said["noise"]
+    return said
 
 
 def task_from_json(content: Any, encoder: Encoder) -> TrainModel:

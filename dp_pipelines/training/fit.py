@@ -220,7 +220,6 @@ class Fit:
                 largest_rate=largest_rate,
                 examples_of_unit=divisor / max(1.0, of.sizes.users),
             )
-        of_norm = float(max(multipliers)) / trainer.scale_of(divisor, steps)
         steps = dataclasses.replace(steps, learning_rate=chosen.learning_rate)
         trained = trainer.train(
             kernel,
@@ -230,6 +229,7 @@ class Fit:
             multiplier=multipliers,
             divisor=divisor,
             averaged=chosen.averaged,
+            sums=stage.sums[0],
             draws=self.draws,
             name=self.part,
             tell=lambda step: self.tell(f"training {self.part}: step {step} of {self.task.steps.steps}"),
@@ -251,7 +251,7 @@ class Fit:
             artefact=artefact,
             taken=dataclasses.replace(self.task, steps=chosen.taken(steps)),
             learning_rate=chosen.learning_rate,
-            gradient_stddev=of_norm * chosen.clip_norm,
+            gradient_stddev=float(max(multipliers)) / trainer.scale_of(divisor, steps) * chosen.clip_norm,
         )
 
     def _chosen(self, of: "_Prepared", held_out: HeldOutUnits) -> "tuple[Fit, ChosenCandidate | None]":

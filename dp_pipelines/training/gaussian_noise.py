@@ -31,6 +31,7 @@ from dp_pipelines.noise.laws import DiscreteGaussian, Law, RoundedGaussian
 from dp_pipelines.noise.samplers import TOTAL_VARIATION_BOUND, TableLayout, lay_out
 
 Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
 
 COARSE = 4096
 """The scale of the discrete Gaussian, in coarse steps."""
@@ -131,6 +132,18 @@ class NoisySum:
         Raises:
             ValueError: the shape is wrong, or a number is not finite or far beyond any sum of clipped vectors.
         """
+        return self.release_in_series(total, 0)[0]
+
+    def release_in_series(self, total: Floats, carried: Integers | int) -> tuple[Floats, Integers]:
+        """The sum with noise from which a part of earlier noise is taken back.
+
+        Args:
+            total: as for `release`.
+            carried: int64 (size,), in fine steps: what earlier noise counts here (`correlated_noise.NoiseSeries`).
+
+        Returns:
+            the sum with noise; the noise in fine steps, which is private.
+        """
         if total.shape != (self.size,):
             raise ValueError("a sum has as many coordinates as its noise")
         near = np.rint(total * self.steps)
@@ -138,14 +151,15 @@ class NoisySum:
             raise ValueError("a sum of clipped vectors is finite and not that large")
         check()
         coarse, fine = _parts(self.words)
-        noisy = near.astype(np.int64)
         noise = coarse.draw(self.size)
         noise *= RATIO
+        noise += fine.draw(self.size)
+        noise -= carried
+        noisy = near.astype(np.int64)
         noisy += noise
-        noisy += fine.draw(self.size)
         result: Floats = noisy.astype(np.float64)
         result /= self.steps
-        return result
+        return result, noise
 
 
 @dataclasses.dataclass(frozen=True)

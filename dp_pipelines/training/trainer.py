@@ -9,6 +9,7 @@ it lost, and that is drawn again with new samples (docs/proofs/training.md, 5). 
 """
 
 import dataclasses
+import hashlib
 import io
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,11 +20,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dp_pipelines import checks
+from dp_pipelines.kernels.clipped_vectors import ClippedVectors
 from dp_pipelines.noise.poisson_samples import PoissonSampler
 from dp_pipelines.query.federate_model import Rounds
 from dp_pipelines.query.train_model import Steps
 from dp_pipelines.training import threads
 from dp_pipelines.training.examples.coded import CodedChunk, Singles
+from dp_pipelines.training.federated import correlated_noise
+from dp_pipelines.training.federated.correlated_noise import NoiseSeries
 from dp_pipelines.training.gaussian_noise import NoisySum
 from dp_pipelines.training.kept_draws import Draws, Released
 from dp_pipelines.training.kernels.exact_sums import MOST_UNITS, SLACK, Total
@@ -112,6 +116,15 @@ class Units(Protocol):
         ...
 
 
+@runtime_checkable
+class GroupedUnits(Units, Protocol):
+    """Examples whose units are divided into groups, one for each round of a cycle."""
+
+    def in_group(self, group: int) -> NDArray[np.int64]:
+        """The positions of a group's units, ascending."""
+        ...
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Trained:
     """What training releases.
@@ -134,6 +147,7 @@ class TrainingState:
         summed: (size,), the sum of the parameters that are averaged.
         norms: of the noisy gradients so far.
         averaged: how many parameters are in the sum; None: the file does not say.
+        memory: the SHA-256 of the memory of noise with which the next step goes on; empty where it needs none.
     """
 
     parameters: Floats
@@ -141,6 +155,7 @@ class TrainingState:
     summed: Floats
     norms: list[float]
     averaged: int | None = None
+    memory: bytes = b""
 
     def to_bytes(self) -> bytes:
         """The state as consecutive arrays in NumPy's format.
@@ -156,7 +171,7 @@ class TrainingState:
             arrays.append(np.array([self.averaged], np.float64))
         for array in arrays:
             np.lib.format.write_array(file, array, allow_pickle=False)
-        return file.getvalue()
+        return file.getvalue() + self.memory
 
     @classmethod
     def from_bytes(cls, content: bytes) -> "TrainingState":
@@ -166,7 +181,7 @@ class TrainingState:
         averaged = None  # as versions wrote it of which the job alone decided that
         if file.tell() < len(content):
             averaged = int(np.lib.format.read_array(file, allow_pickle=False)[0])
-        return cls(parameters, momentum, summed, norms.tolist(), averaged)
+        return cls(parameters, momentum, summed, norms.tolist(), averaged, file.read())
 
 
 def train(
@@ -181,6 +196,7 @@ def train(
     name: str,
     tell: Callable[[int], None] = lambda step: None,
     averaged: int | None = None,
+    sums: ClippedVectors | None = None,
     noisy_sum: Callable[..., NoisySum] = NoisySum,
     sampler: Callable[[float], PoissonSampler] = PoissonSampler,
 ) -> Trained:
@@ -199,6 +215,8 @@ def train(
         name: the name of the stage; states are kept as `name.step-40`.
         tell: is told the number of each finished step.
         averaged: how many of the last steps are averaged, if not `steps.averaged`.
+        sums: as the plan pays for them: which of them take a unit, and how the noise of one counts in later ones. None: all take
+            all units, and noise is independent.
         noisy_sum, sampler: make the objects that draw noise and samples; see `training.drawing`.
 
     Returns:
@@ -211,7 +229,7 @@ def train(
     }
     noise = [made[of] for of in each] * (steps.steps if len(each) == 1 else 1)
     every = sampler(steps.sampling_rate)
-    return fit(kernel, examples, steps, noise, every, divisor, draws, name, tell, averaged)
+    return fit(kernel, examples, steps, noise, every, divisor, draws, name, tell, averaged, sums)
 
 
 def default_rate(kernel: Kernel, reach: float) -> float:
@@ -228,7 +246,8 @@ def default_rate(kernel: Kernel, reach: float) -> float:
 
 def scale_of(divisor: Released, steps: Steps) -> float:
     """What sums of gradients are divided by: about how many examples are in one."""
-    return max(1.0, checks.number(divisor, "divisor")) * steps.sampling_rate
+    separation = steps.separation if isinstance(steps, Rounds) else None
+    return max(1.0, checks.number(divisor, "divisor")) * steps.sampling_rate / (separation or 1)
 
 
 def fit(
@@ -242,6 +261,7 @@ def fit(
     name: str,
     tell: Callable[[int], None],
     averaged: int | None = None,
+    sums: ClippedVectors | None = None,
 ) -> Trained:
     """The loop itself, see `train`. INTERNAL: tests hand it noise and samples whose words they know."""
     scale = scale_of(divisor, steps)
@@ -251,9 +271,12 @@ def fit(
     if len(noises) != steps.steps:  # the plan pays for each of them once
         raise AssertionError("there is noise for another number of sums than the plan pays for")
     done, state = _kept(kernel, steps, draws, name)
+    carry = _Carried.after(done, state, None if sums is None else NoiseSeries.of(sums), draws, name)
+    separation = None if sums is None else sums.separation
     for step in range(done + 1, steps.steps + 1):
         own = noises[step - 1]
-        gradient = own.release(_sum(kernel, examples, state.parameters, own.norm, sampler)) / scale
+        group = None if separation is None else (step - 1) % separation
+        gradient = carry.release(own, _sum(kernel, examples, state.parameters, own.norm, sampler, group)) / scale
         state.momentum = steps.momentum * state.momentum + gradient
         if penalty is not None:
             state.momentum = state.momentum + penalty.gradient(state.parameters)
@@ -262,7 +285,7 @@ def fit(
             state.summed, state.averaged = state.summed + state.parameters, (state.averaged or 0) + 1
         state.norms.append(_length(gradient))
         if step in kept_after(steps):
-            state = _keep(draws, f"{name}.step-{step}", state)
+            state = carry.keep(step, state)
         tell(step)
     assert state.averaged
     return Trained(parameters=state.summed / state.averaged, path={"gradient_norm": tuple(state.norms)})
@@ -300,12 +323,55 @@ def _kept(kernel: Kernel, steps: Steps, draws: Draws, name: str) -> tuple[int, T
     return 0, TrainingState(start, np.zeros(kernel.size), np.zeros(kernel.size), [], 0)
 
 
-def _keep(draws: Draws, name: str, state: TrainingState) -> TrainingState:
-    """Keep a state. If two runs keep one, both continue from the first."""
-    draws.keep(name, state.to_bytes())
-    content = draws.get(name)
-    assert content is not None
-    return TrainingState.from_bytes(content)
+@dataclasses.dataclass(eq=False)
+class _Carried:
+    """What is carried from step to step beside what is released: nothing, or the memory of noise."""
+
+    series: NoiseSeries | None
+    draws: Draws
+    name: str
+    memory: list[NDArray[np.int64]]
+
+    @classmethod
+    def after(cls, done: int, state: TrainingState, series: NoiseSeries | None, draws: Draws, name: str) -> "_Carried":
+        """What a step goes on with, after the last one that was kept; what was remembered for no kept step is destroyed."""
+        carried = cls(series, draws, name, [])
+        if series is not None:
+            if 0 < done < series.rounds:
+                carried.recall(done, state)
+            draws.forget(name, but=state.memory.hex())
+        return carried
+
+    def recall(self, done: int, state: TrainingState) -> None:
+        """Take up the memory that a kept step names."""
+        assert self.series is not None
+        shape = min(done, len(self.series.coefficients)), len(state.parameters)
+        self.memory = correlated_noise.recalled(self.draws, self.name, state.memory, shape)
+
+    def release(self, noise: NoisySum, exact: Floats) -> Floats:
+        """The sum of a step with its noise."""
+        if self.series is None:
+            return noise.release(exact)
+        released, drawn = noise.release_in_series(exact, self.series.carried(self.memory))
+        self.memory = self.series.remembered(self.memory, drawn)
+        return released
+
+    def keep(self, step: int, state: TrainingState) -> TrainingState:
+        """Keep a state, together with the memory that the next step needs. If two runs keep one, both continue from the first."""
+        own = b""
+        if self.series is not None and step < self.series.rounds:
+            content = correlated_noise.to_bytes(self.memory)
+            self.draws.remember(self.name, content)  # durable before the state that names it
+            own = hashlib.sha256(content).digest()
+        self.draws.keep(f"{self.name}.step-{step}", dataclasses.replace(state, memory=own).to_bytes())
+        kept = self.draws.get(f"{self.name}.step-{step}")
+        assert kept is not None
+        first = TrainingState.from_bytes(kept)
+        if self.series is not None:
+            if first.memory != own:
+                self.recall(step, first)
+            self.draws.forget(self.name, but=first.memory.hex())
+        return first
 
 
 def _slack(kernel: Kernel) -> float:
@@ -317,14 +383,21 @@ def _units_per_chunk(kernel: Kernel) -> int:
     return int(getattr(kernel, "units_per_chunk", UNITS_PER_CHUNK))
 
 
-def _sum(kernel: Kernel, examples: Units, parameters: Floats, clip_norm: float, sampler: PoissonSampler) -> Floats:
-    """The sum of the clipped gradients of all units, or of a fresh sample of them: not yet released."""
+def _sum(
+    kernel: Kernel,
+    examples: Units,
+    parameters: Floats,
+    clip_norm: float,
+    sampler: PoissonSampler,
+    group: int | None = None,
+) -> Floats:
+    """The sum of the clipped gradients of all units, of a group of them, or of a fresh sample: not yet released."""
     summing: Summing = _Floats(kernel, parameters, clip_norm)
     if (step := getattr(kernel, "step", None)) is not None:
         summing = step(parameters, clip_norm)
     total, size = summing.total(), _units_per_chunk(kernel)
     many = None if getattr(kernel, "parallel", False) else 1
-    for part in threads.in_order(summing.of, _chunks(examples, size, sampler), many):
+    for part in threads.in_order(summing.of, _chunks(examples, size, sampler, group), many):
         total.add(part)
     result: Floats = total.value()
     return result
@@ -345,11 +418,15 @@ class _Floats:
         return Total(self.kernel.size)
 
 
-def _chunks(examples: Units, size: int, sampler: PoissonSampler) -> Iterator[Any]:
-    if sampler.rate == 1:
+def _chunks(examples: Units, size: int, sampler: PoissonSampler, group: int | None) -> Iterator[Any]:
+    if group is not None:
+        assert isinstance(examples, GroupedUnits)
+        places = examples.in_group(group)
+    elif sampler.rate == 1:
         yield from examples.chunks(size)
         return
-    places = sampler.draw(examples.units)
+    else:
+        places = sampler.draw(examples.units)
     for begin in range(0, len(places), size):
         yield examples.take(places[begin : begin + size])
 

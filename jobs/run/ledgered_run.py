@@ -17,7 +17,7 @@ from typing import Any
 
 from dp_pipelines.disk_errors import remedy_of, told_of_disk
 from dp_pipelines.errors import DpError, LedgerError, RequestError
-from dp_pipelines.jobs.run import looks
+from dp_pipelines.jobs.run import looks, noise_memory
 from dp_pipelines.jobs.run.looks import Look
 from dp_pipelines.jobs.runners import processes
 from dp_pipelines.ledger import answers_export, disks, export
@@ -106,6 +106,7 @@ class InLedger:
 
     def __init__(self, ledger: Ledger, run_: Run, attempt: str) -> None:
         self._ledger, self._run, self._attempt = ledger, run_, attempt
+        self._memory = noise_memory.of_run(ledger, run_)
 
     def get(self, name: str) -> bytes | None:
         """What was kept under a name, or None."""
@@ -115,6 +116,18 @@ class InLedger:
         """Keep it. Errors as for `Ledger.freeze`."""
         self._ledger.patience.seconds = TEN_MINUTES  # another attempt would compute it again
         self._ledger.freeze(self._run, attempt=self._attempt, name=name, content=content)
+
+    def remember(self, name: str, content: bytes) -> None:
+        """Keep a private memory beside the ledger. Errors as for `NoiseMemory.remember`."""
+        self._memory.remember(name, content)
+
+    def recall(self, name: str, digest: str) -> bytes | None:
+        """A private memory, or None where it is gone."""
+        return self._memory.recall(name, digest)
+
+    def forget(self, name: str, but: str = "") -> None:
+        """Destroy the private memories of a stage, but for one."""
+        self._memory.forget(name, but)
 
     def submitted(self, job: EngineJob) -> None:
         """Keep what an engine gets. Errors as for `Ledger.submitted`."""
@@ -158,7 +171,9 @@ def abandon(ledger: Ledger, run_: Run, stop: Callable[[EngineJob], None]) -> Run
             raise _at_work(run_, last)
         run_ = _end_dead(ledger, run_, last, stop)
     _destroy_left(run_)
-    return ledger.abandon(run_)
+    abandoned = ledger.abandon(run_)
+    noise_memory.of_run(ledger, run_).forget_all()
+    return abandoned
 
 
 def gone(ledger: Ledger, run_: Run, stop: Callable[[EngineJob], None]) -> Run:
@@ -274,6 +289,7 @@ def _sweep(ledger: Ledger) -> None:
     for run_ in list(ledger.state.runs.values()):
         for attempt in _left_by(run_):
             staging.destroy(attempt.staging)
+    noise_memory.sweep(ledger)
 
 
 def _left_by(run_: Run) -> list[Attempt]:

@@ -8,6 +8,7 @@ encoded examples keep their group. Not covered: what a release does with its row
 
 import abc
 import dataclasses
+import functools
 import os
 from collections.abc import Callable, Iterator
 from typing import ClassVar
@@ -20,7 +21,7 @@ from dp_pipelines.kernels.columns import gather
 from dp_pipelines.plan_stages.training_parts import HELD_OUT, TRAINING
 from dp_pipelines.planning.stage import StagePlan
 from dp_pipelines.training.examples.coded import CodedExamples, Multiply, WritesCodes
-from dp_pipelines.training.examples.split import answers_of
+from dp_pipelines.training.examples.split import answers_of, groups
 from dp_pipelines.training.examples.store import Encodes, Examples
 
 Tables = Callable[[], Iterator[pa.Table]]
@@ -103,10 +104,15 @@ class TrainingUnits(_Divided):
         """These examples as numbers.
 
         Args:
-            stage: the one that will read them.
+            stage: the one that will read them. If its sums take units by turns, units are divided into so many groups.
             folder, name, encoder: as for `Examples.write`.
         """
-        return TrainingExamples(Examples.write(folder, name, self.rows_for(stage), encoder, self._all.unit))
+        separation = next((vectors.separation for vectors in stage.sums), None)
+        group_of = None if separation is None else functools.partial(self._group_of, separation)
+        return TrainingExamples(Examples.write(folder, name, self.rows_for(stage), encoder, self._all.unit, group_of))
+
+    def _group_of(self, separation: int, table: pa.Table) -> NDArray[np.int64]:
+        return groups([table.column(name) for name in self._all.unit], key=self._all.key, count=separation)
 
     def coded(
         self, stage: StagePlan, folder: str | os.PathLike[str], name: str, encoder: WritesCodes

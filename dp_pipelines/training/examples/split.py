@@ -59,6 +59,25 @@ def split(units: Sequence[pa.Array | pa.ChunkedArray], *, key: bytes, held_out: 
     return hashing.mix(hashes ^ np.uint64(second)) < np.uint64(int(held_out * 2.0**64))
 
 
+def groups(units: Sequence[pa.Array | pa.ChunkedArray], *, key: bytes, count: int) -> NDArray[np.int64]:
+    """For each row, which of so many groups its unit is in: the same wherever the row stands, and in all runs of a plan.
+
+    Args:
+        units: the columns of the privacy unit, as examples have them: a long text may be its digest.
+        key: for example the digest of the plan. It is not secret.
+        count: how many groups.
+
+    >>> groups([pa.array(["ann", "bob", "ann"])], key=b"plan", count=5).tolist()
+    [2, 0, 2]
+    """
+    digest = hashlib.sha256(b"dp_pipelines groups of rounds\0" + key).digest()
+    salt, second = (int.from_bytes(digest[at : at + 8], "little") for at in (0, 8))
+    # The digest of a long text wherever it stands, so that rows with the text and rows with its digest are one unit.
+    hashes = hashing.hash_columns([keys.plain_unit(column) for column in units], salt)
+    found: NDArray[np.int64] = (hashing.mix(hashes ^ np.uint64(second)) % np.uint64(count)).astype(np.int64)
+    return found
+
+
 def with_answers(table: pa.Table, unit: Sequence[str], *, key: bytes, held_out: float) -> pa.Table:
     """The same rows with `COLUMN`, computed from the unit's own text: from then on, rows carry a digest of a long one.
 

@@ -12,7 +12,7 @@ import math
 import mmap
 import os
 import pathlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -138,9 +138,16 @@ class Examples:
     (1, 2, [[1.0, 0.0], [1.0, 1.0]])
     """
 
-    def __init__(self, features: pathlib.Path, labels: pathlib.Path, starts: Places, width: int) -> None:
+    def __init__(
+        self,
+        features: pathlib.Path,
+        labels: pathlib.Path,
+        starts: Places,
+        width: int,
+        groups: Places | None = None,
+    ) -> None:
         rows = int(starts[-1])
-        self._starts, self._labels_path = starts, labels
+        self._starts, self._labels_path, self._groups = starts, labels, groups
         self._features = Mapped(features, np.float32, (rows, width))
         self._labels = Mapped(labels, np.float64, (rows,))
         self._touched = 0
@@ -168,6 +175,7 @@ class Examples:
         tables: Iterable[pa.Table],
         encoder: Encodes,
         unit: Sequence[str],
+        group_of: Callable[[pa.Table], Places] | None = None,
     ) -> "Examples":
         """Encode tables into new files of a private folder.
 
@@ -177,7 +185,9 @@ class Examples:
             tables: each holds all rows of its units. Rows without a label or without a unit are left out.
             encoder: rows to numbers, row by row.
             unit: the columns of the privacy unit.
+            group_of: the group of each row's unit; None: units are in no groups.
         """
+        groups: list[Places] = [np.zeros(0, np.int64)]
         rows_path, labels_path = (pathlib.Path(folder) / f"{name}.{kind}" for kind in ("rows", "labels"))
         sizes: list[Places] = [np.zeros(1, np.int64)]
         with Writing(rows_path) as rows, Writing(labels_path) as labels:
@@ -189,7 +199,10 @@ class Examples:
                     rows.write(encoder.encode(gather.take_rows(table, kept[begin : begin + portion])), encoder.width)
                 labels.write(found[kept].astype(np.float64))
                 sizes.append(counts)
-        return cls(rows_path, labels_path, np.cumsum(np.concatenate(sizes)), encoder.width)
+                if group_of is not None:
+                    groups.append(group_of(table)[kept[np.cumsum(counts) - counts]])
+        found_groups = None if group_of is None else np.concatenate(groups)
+        return cls(rows_path, labels_path, np.cumsum(np.concatenate(sizes)), encoder.width, found_groups)
 
     def times(self, folder: str | os.PathLike[str], name: str, matrix: NDArray[np.float64]) -> "Examples":
         """The same examples with each row of features multiplied by a matrix, as new files.
@@ -212,7 +225,7 @@ class Examples:
                 product = np.clip(numbers, -largest, largest, out=numbers) @ whole
                 rows.write(np.ldexp(product, -exponent - FEATURE_BITS, out=product).astype(np.float32), len(whole.T))
                 self._touch(features.nbytes)
-        return type(self)(rows_path, self._labels_path, self._starts, matrix.shape[1])
+        return type(self)(rows_path, self._labels_path, self._starts, matrix.shape[1], self._groups)
 
     def chunks(self, units_per_chunk: int) -> Iterator[Chunk]:
         """All units, this many at a time; the last chunk has the rest. Unit i is always at the same chunk and place."""
@@ -221,6 +234,11 @@ class Examples:
             begin, end = int(starts[0]), int(starts[-1])
             self._touch((end - begin) * (self.width * 4 + 8))
             yield Chunk(self._features.array[begin:end], self._labels.array[begin:end], starts - begin)
+
+    def in_group(self, group: int) -> Places:
+        """The units of a group, ascending."""
+        assert self._groups is not None, "units were not divided into groups"
+        return np.flatnonzero(self._groups == group)
 
     def take(self, units: Places) -> Chunk:
         """Some units.
