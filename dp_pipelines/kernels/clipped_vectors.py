@@ -78,7 +78,7 @@ class ClippedVectors:
     def together(self, steps: int, rounding: Fraction) -> Fraction:
         """The square of how far one unit moves all sums together, in steps of the noise that each draws anew.
 
-        The noise of earlier sums follows from what was published and what their units add: where one unit comes or leaves, it moves
+        The noise of earlier sums follows from what was published and what their units add: where a unit comes or leaves, it moves
         later sums too, and is rounded anew in each (docs/proofs/correlated_noise.md).
 
         Args:

@@ -37,8 +37,10 @@ def of_task(name: str, task: TrainModel, stages: Mapping[str, StagePlan], expect
         expect: a guess about the number of units.
     """
     counts = stages[training_parts.evaluation_of(name)]
+    # Rounds without whitening release no numbers of units and examples.
+    sizes = stages[training_parts.users_of(name)] if training_parts.needs_sizes(task) else None
     told = {
-        "cost_of_examples": cost_of_examples(stages[training_parts.users_of(name)], task),
+        "cost_of_examples": None if sizes is None else cost_of_examples(sizes, task),
         "expected_auc": expected_auc(counts, task, expect),
     }
     return (

@@ -53,8 +53,8 @@ class Rounds(Steps):
             All of them cost the same.
         separation: each client takes part in one of so many rounds, always the same one, by a hash of its id: at most once in so
             many rounds. Left out: all take part in each.
-        noise: `correlated`, where a round's noise takes back a part of that of earlier rounds, so that sums over rounds have less of
-            it at the same cost; it needs `separation`. `independent` draws each round's noise by itself.
+        noise: `correlated`, where a round's noise takes back a part of that of earlier rounds, so that sums over rounds have less
+            of it at the same cost; it needs `separation`. `independent` draws each round's noise by itself.
         max_noise_multiplier: the plan is refused where the budget leaves more noise than so many times the norm to a round.
 
     >>> Rounds(steps=60, local_epochs=2).settled_rate

@@ -203,7 +203,13 @@ def _facts(content: Mapping[str, Any], unit: str) -> list[tuple[str, str]]:
         seen = (
             "nobody sees" if steps.get("participation") == "hidden" else "others may see, which the plan charges for,"
         )
-        words = f"one {unit} with its own rows; about {public_number(clients)} are expected, and {seen} which take part"
+        part = f", and {seen} which take part"
+        if (apart := amount(steps.get("separation"))) is not None:
+            noise = (
+                ", and noise takes back some of that of earlier rounds" if steps.get("noise") == "correlated" else ""
+            )
+            part = f"; each is in one of {public_number(apart)} rounds, always the same one, by a hash of its id{noise}"
+        words = f"one {unit} with its own rows; about {public_number(clients)} are expected{part}"
         found.append(("A client is", words))
     if (most := amount(task.get("max_examples_per_unit"))) is not None:
         found.append(("Each unit counts", f"at most {public_number(most)} examples of one {unit}"))

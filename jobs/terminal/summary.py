@@ -256,9 +256,26 @@ def _rounds(stage: Mapping[str, Any], over: str) -> str:
         each = f"noise multiplier {number(noise[0])} in the first and {number(noise[-1])} in the last ({stage['schedule']})"
     if stage["participation"] == "visible" and stage["sampling_rate"] < 1:
         charged = ", charged as if all were in each"
+    if "separation" in stage:
+        over = f"one of {stage['separation']} groups of the training units by turns"
+        charged = f", so that a client is in at most {stage['most_rounds_of_client']}"
+        each += _correlated(stage)
     return (
         f"{stage['steps']} federated rounds ({stage['method']}) of {stage['coordinates']} parameters over {over}{charged}, each "
         f"with {each}, times the clip norm of a client; sums are divided for {stage['expected_clients']:,} expected clients"
+    )
+
+
+def _correlated(stage: Mapping[str, Any]) -> str:
+    """What the noise of rounds gains by being correlated, as more words after the noise of each."""
+    gained = stage.get("error_beside_independent")
+    if gained is None:
+        return ""
+    if stage["noise_of_rounds"] == "independent":
+        return " (independent noise, since correlated noise gains nothing here)"
+    return (
+        f" drawn anew (correlated noise: the error of the published models is {number(gained['published_models'])} times that of "
+        f"independent noise with the same clients and budget, that of the result {number(gained['result'])} times)"
     )
 
 
