@@ -1,7 +1,7 @@
 """The benchmark of noise that is correlated over federated rounds, on the customers of Ta Feng.
 
-In: examples/ta_feng/federated.yaml and the data of examples/ta_feng/fetch.py. Out: docs/benchmarks/correlated_noise.md; progress on
-stderr; exit code 1 if correlated noise is worse than independent noise with the same participants. Holds: as for
+In: examples/ta_feng/federated.yaml and the data of examples/ta_feng/fetch.py. Out: docs/benchmarks/correlated_noise.md; progress
+on stderr; exit code 1 if correlated noise is worse than independent noise with the same participants. Holds: as for
 `benchmarks/federate.py`, whose worlds and runs these are; independent and correlated noise meet the same budget with the same
 clients in the same rounds. Not covered: what it saves a client that it is called up less often.
 
