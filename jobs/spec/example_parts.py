@@ -351,6 +351,7 @@ PARTS: dict[str, tuple[str, ...]] = {
          max_noise_multiplier: 300}
         """,
         "{rounds: 40, method: fedsgd}",
+        "{rounds: 40, separation: 10, noise: correlated}",
     ),
     "BinaryTarget": ("{kind: binary, column: returns}",),
     "ClassTarget": ("{kind: classes, column: next_shop, classes: [north, south]}",),

@@ -15,7 +15,10 @@ LATER, JOBS_OF_EACH = ("geometric_mean",), 8
 FEDERATED = 6
 """Jobs with a stage of federated rounds, which came later still."""
 
-ALL = NUMBER + JOBS_OF_EACH * len(LATER) + FEDERATED
+BY_TURNS = 4
+"""Jobs with federated rounds of clients who take turns, half of them with correlated noise."""
+
+ALL = NUMBER + JOBS_OF_EACH * len(LATER) + FEDERATED + BY_TURNS
 
 STRATEGIES = ("auto", "truncated_geometric", "laplace", "gaussian", "weighted_gaussian", "sips")
 BOUNDS: list[dict[str, Any]] = [
@@ -148,6 +151,14 @@ def federate(number: int, draw: random.Random) -> dict[str, Any]:
     return asked
 
 
+def by_turns(number: int, draw: random.Random) -> dict[str, Any]:
+    """The same with clients who are in one of several rounds."""
+    rounds, separation = draw.choice([(5, 5), (40, 4), (40, 10), (6, 2)])
+    fit: dict[str, Any] = {"rounds": rounds, "separation": separation, "momentum": draw.choice([0, 0.8])}
+    fit |= {"noise": "correlated"} if number % 2 else {"schedule": draw.choice(["constant", "linear"])}
+    return {**train(draw), "kind": "federate", "expected_clients": 30_000, "fit": fit}
+
+
 def job(number: int) -> dict[str, Any]:
     """One of the jobs.
 
@@ -155,13 +166,13 @@ def job(number: int) -> dict[str, Any]:
     True
     """
     draw = random.Random(f"dp_pipelines {number}")  # a fixed table of jobs, not privacy noise
-    federated = number >= ALL - FEDERATED
+    federated = number >= ALL - FEDERATED - BY_TURNS
     later = LATER[(number - NUMBER) // JOBS_OF_EACH] if number >= NUMBER and not federated else None
     stages = {f"s{place}": aggregate(number + 31 * place, draw, later) for place in range(draw.choice([1, 1, 2, 3]))}
     if number % 8 == 5:
         stages = {**stages, "model": train(draw)} if draw.random() < 0.5 else {"model": train(draw)}
     if federated:
-        stages = {"model": federate(number, draw)}
+        stages = {"model": (by_turns if number >= ALL - BY_TURNS else federate)(number, draw)}
     budget: dict[str, Any] = {"epsilon": draw.choice([0.5, 2.0, 8.0]), "delta": draw.choice([1e-9, 1e-6, 1e-5])}
     if draw.random() < 0.4:
         budget |= {"runs": draw.choice([2, 12, 52]), "split": draw.choice(["constant", "linear", "exponential"])}

@@ -1,7 +1,7 @@
 """The choice of correlated noise: its errors by dense matrices, and how near it comes to the best there is.
 
-In: numbers of rounds. Out: coefficients. Holds: what is compared was computed another way: matrices, brute force, the optimisers of
-SciPy and of jax-privacy. Not covered: draws (`tests/training/federated/test_correlated_noise.py`).
+In: numbers of rounds. Out: coefficients. Holds: what is compared was computed another way: matrices, brute force, the optimisers
+of SciPy and of jax-privacy. Not covered: draws (`tests/training/federated/test_correlated_noise.py`).
 """
 
 import itertools

@@ -4,17 +4,23 @@ In: the shop. Out: exit codes, folders, ledgers. Holds: runs are real, kills too
 job file. Not covered: what a client computes (`tests/training/federated`) and how well models predict (`benchmarks/federate.py`).
 """
 
+import hashlib
+import io
 import json
 import math
+import pathlib
+import stat
 import subprocess
 import sys
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
 from dp_pipelines.jobs.spec.train_models import FederateStage
 from dp_pipelines.ledger import events
+from dp_pipelines.ledger.ledger import DEFAULT_NAME
 from dp_pipelines.training import artefact, trainer
 from tests.jobs.conftest import Said, Shop
 from tests.jobs.run.test_ledgered_run import KILLED, opened
@@ -51,6 +57,12 @@ CASES: dict[str, dict[str, Any]] = {
         f"{schedule} noise": model(fit={"rounds": 3, "schedule": schedule, "momentum": 0})
         for schedule in ("exponential", "linear_decreasing", "exponential_decreasing")
     },
+    "clients by turns": model(fit={"rounds": 3, "separation": 2, "schedule": "linear", "noise": "independent"}),
+    "correlated noise": model(fit={"rounds": 4, "separation": 2, "noise": "correlated"}),
+    "correlated noise of a network of classes": model(
+        fit={"rounds": 3, "separation": 3, "noise": "correlated", "method": "fedsgd"},
+        model={"kind": "mlp", "hidden": [4]}, label=PRODUCT, whiten=False,
+    ),
     "classes": model(label=PRODUCT, model={"kind": "linear"}),
     "a network": model(model={"kind": "mlp", "hidden": [4, 2]}, label=PRODUCT, whiten=False, share=0.5),
     "a network of gradients": model(model={"kind": "mlp"}, fit={"rounds": 2, "method": "fedsgd"}),
@@ -149,6 +161,120 @@ def test_kill_9_in_the_middle_goes_on_with_the_rounds_that_were_kept(shop: Shop,
     assert files_below(shop.folder / "again") == files
 
 
+def memories(shop: Shop) -> list[pathlib.Path]:
+    """The private files beside the ledger."""
+    return sorted(shop.folder.glob("*.dp-noise/*")) + sorted(shop.folder.glob("*.dp-noise/.*"))
+
+
+def killed(shop: Shop, step: int) -> tuple[list[str], pathlib.Path]:
+    """The command of a run that was killed with -9 after a round, and the memory that it has left."""
+    shop.write(stages={"model": model(fit={"rounds": 6, "separation": 3, "noise": "correlated"})})
+    command = ["run", str(shop.job), "--output", str(shop.folder / "out"), "--run-id", "one"]
+    # Before the rounds: salt, features, users, moments, and how the model begins.
+    script = [sys.executable, KILLED, "freeze", "after", str(4 + step), *command]
+    assert subprocess.run(script, cwd=shop.folder, check=False, timeout=240, capture_output=True).returncode == -9
+    names = [path for path in memories(shop) if path.suffix == ".noise"]
+    newest = trainer.TrainingState.from_bytes(
+        opened(shop).drawn(opened(shop).run("shop", "one"), f"model.step-{step}") or b""
+    )
+    (named,) = [path for path in names if newest.memory.hex() in path.name]
+    return command, named
+
+
+@pytest.mark.parametrize("step", [1, 4])
+def test_kill_9_in_a_series_goes_on_with_the_same_noise_which_is_destroyed_at_its_end(
+    shop: Shop, call: Call, step: int
+) -> None:
+    command, memory = killed(shop, step)
+    assert stat.S_IMODE(memory.stat().st_mode) == 0o600
+    assert stat.S_IMODE(memory.parent.stat().st_mode) == 0o700
+    held = memory.read_bytes()
+    noise = np.lib.format.read_array(io.BytesIO(held[32:]))
+    ledger = (shop.folder / DEFAULT_NAME).read_bytes()
+    assert not any(each.tobytes() in ledger for each in noise)
+    shown = call("ledger", "export", shop.job)
+    assert shown.code == 0
+    assert not any(str(int(number)) in shown.out for number in noise.ravel() if abs(number) > 10**5)
+    before = {
+        name: opened(shop).drawn(opened(shop).run("shop", "one"), name)
+        for name in (f"model.step-{number}" for number in range(1, step + 1))
+    }
+    assert call(*command).code == 0
+    for name, content in before.items():
+        assert opened(shop).drawn(opened(shop).run("shop", "one"), name) == content
+    assert memories(shop) == []
+    assert not memory.parent.exists()
+    out = shop.folder / "out"
+    published = [path.read_bytes() for path in sorted(out.rglob("*")) if path.is_file()]
+    assert not any(hashlib.sha256(held).hexdigest().encode() in content for content in published)
+    assert not any(each.tobytes() in content for each in noise for content in published)
+
+
+def test_the_noise_of_the_rounds_after_a_kill_takes_back_that_of_the_rounds_before(shop: Shop, call: Call) -> None:
+    """The memory of a run that was killed anew has the noise of the first attempt in it."""
+    command, memory = killed(shop, 2)
+    first = np.lib.format.read_array(io.BytesIO(memory.read_bytes()[32:]))
+    script = [sys.executable, KILLED, "freeze", "after", "1", *command]
+    assert subprocess.run(script, cwd=shop.folder, check=False, timeout=240, capture_output=True).returncode == -9
+    (later,) = [path for path in memories(shop) if path != memory]
+    second = np.lib.format.read_array(io.BytesIO(later.read_bytes()[32:]))
+    assert len(first) == len(second) == 2
+    assert second[1].tolist() == first[0].tolist()
+    assert call(*command).code == 0
+
+
+@pytest.mark.parametrize("how", ["gone", "another"])
+def test_a_lost_memory_ends_the_run_and_its_charge_stays(shop: Shop, call: Call, how: str) -> None:
+    command, memory = killed(shop, 3)
+    held, charged = memory.read_bytes(), opened(shop).account("shop").left("")
+    if how == "gone":
+        memory.unlink()
+    else:
+        memory.write_bytes(held[:-1] + bytes([held[-1] ^ 1]))
+    ended = call(*command)
+    assert ended.code == 1
+    assert "the memory of noise of 'model'" in ended.err
+    assert ("is gone" if how == "gone" else "is not the one that its last round was kept with") in ended.err
+    assert "what was charged stays" in ended.err
+    assert not (shop.folder / "out").exists()
+    assert opened(shop).account("shop").left("") == charged
+    if how == "another":  # put back, it goes on
+        memory.write_bytes(held)
+        assert call(*command).code == 0
+        return
+    assert call("runs", shop.job, "--abandon", "one").code == 0
+    assert opened(shop).account("shop").left("") == charged
+
+
+def test_the_memory_of_a_run_that_is_given_up_is_destroyed(shop: Shop, call: Call) -> None:
+    _, memory = killed(shop, 3)
+    assert call("runs", shop.job, "--abandon", "one").code == 0
+    assert memories(shop) == []
+    assert not memory.exists()
+
+
+def test_what_a_killed_end_of_a_run_has_left_is_destroyed_by_the_next_one(shop: Shop, call: Call) -> None:
+    command, memory = killed(shop, 3)
+    held = memory.read_bytes()
+    assert call(*command).code == 0
+    memory.parent.mkdir(mode=0o700)
+    memory.write_bytes(held)
+    assert call(*command).code == 0
+    assert memories(shop) == []
+
+
+def test_plan_says_what_correlated_noise_gains_and_takes_independent_noise_where_it_gains_nothing(
+    shop: Shop, call: Call
+) -> None:
+    shop.write(stages={"model": model(fit={"rounds": 6, "separation": 3, "noise": "correlated"})})
+    words = " ".join(call("plan", shop.job).out.split())
+    assert "over one of 3 groups of the training units by turns, so that a client is in at most 2" in words
+    assert "correlated noise: the error of the published models is 0." in words
+    shop.write(stages={"model": model(fit={"rounds": 6, "separation": 1, "noise": "correlated"})})
+    words = " ".join(call("plan", shop.job).out.split())
+    assert "(independent noise, since correlated noise gains nothing here)" in words
+
+
 def test_nothing_that_is_said_or_published_depends_on_who_took_part(shop: Shop, call: Call) -> None:
     """Two runs draw different samples: what they tell on the way, and the names and sizes of files, are the same."""
     shop.write(budget={"epsilon": 8.0, "delta": 1e-5}, stages={"model": model(fit={"rounds": 3, "sampling_rate": 0.5})})
@@ -176,6 +302,12 @@ def test_nothing_that_is_said_or_published_depends_on_who_took_part(shop: Shop, 
         ({"fit": {"method": "fedsgd", "local_rate": 1}}, "fit.local_rate", "is for method: fedavg"),
         ({"fit": {"schedule": "linear", "sampling_rate": 0.5}}, "fit.schedule", "hide which clients they take"),
         ({"fit": {"participation": "unknown"}}, "fit.participation", "hidden"),
+        ({"fit": {"noise": "correlated"}}, "fit.noise", "gains nothing where a client takes part in each round"),
+        ({"fit": {"noise": "none"}}, "fit.noise", "independent"),
+        ({"fit": {"rounds": 3, "separation": 4}}, "fit.separation", "is more than there are rounds (3)"),
+        ({"fit": {"separation": 2, "sampling_rate": 0.5}}, "fit.separation", "is for rounds that draw no sample"),
+        ({"fit": {"separation": 0}}, "fit.separation", "must be a whole number"),
+        ({"fit": {"separation": 2, "noise": "correlated", "schedule": "linear"}}, "fit.schedule", "by itself"),
         ({"expected_clients": 0}, "expected_clients", "must be a whole number"),
         ({"expected_clients": None}, "expected_clients", ""),
         ({"model": {"kind": "jax", "name": "a:b", "parameters": 3}}, "model", ""),

@@ -68,9 +68,7 @@ class Nobody:
 def series() -> tuple[ClippedVectors, Floats]:
     """The noise that all rounds together release of nobody's updates, in standard deviations of what each draws anew."""
     coefficients = correlation.choose(ROUNDS, SEPARATION, 0.0, 4).coefficients
-    vectors = ClippedVectors(
-        size=SIZE, times=ROUNDS, rate=1.0, separation=SEPARATION, coefficients=coefficients
-    )
+    vectors = ClippedVectors(size=SIZE, times=ROUNDS, rate=1.0, separation=SEPARATION, coefficients=coefficients)
     seen: list[Floats] = []
 
     class Watched(InMemory):
@@ -90,7 +88,7 @@ def series() -> tuple[ClippedVectors, Floats]:
 
 
 def unlike(vectors: ClippedVectors, released: Floats) -> list[tuple[int, int]]:
-    """The pairs of rounds whose released noise does not have the covariance of C^-1, by eight standard deviations of its estimate.
+    """The pairs of rounds whose released noise has another covariance than C^-1, by eight standard deviations of its estimate.
 
     Of N products of normal numbers, the mean is so far off with a probability below 2 exp(-30) (Chernoff's bound of a chi square,
     and of a product); there are 36 pairs.
@@ -268,7 +266,7 @@ def test_one_client_moves_all_rounds_together_by_no_more_than_the_record(group: 
     paid = float(record.l2_squared / record.scale**2)
     client = clients(plan, group)[0]
     found = shifts(plan, tmp_path, table, without(table, client))
-    assert [number for number, moved in enumerate(found) if moved > 0][0] == group
+    assert next(number for number, moved in enumerate(found) if moved > 0) == group
     spent = math.fsum((moved / SCALE) ** 2 for moved in found)
     assert spent <= paid
     if group == 0:  # of which there are as many rounds as of any: nearly all that is paid for is used
