@@ -247,6 +247,8 @@ def findings(plan: Plan, name: str) -> dict[str, tuple[Finding, ...]]:
 def _shortened(task: TrainModel, most: int) -> TrainModel:
     """The same task with no more steps than these; candidates that only their steps told apart get a momentum each."""
     steps, settings = task.steps, fit_candidates.settings(task.steps)
+    if isinstance(steps, Rounds):  # each group of clients has a turn
+        most = max(most, steps.separation or 1)
     if max(each.steps for each in settings) <= most:
         return task
     candidates = None

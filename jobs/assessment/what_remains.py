@@ -88,8 +88,8 @@ def _of_settings(job: Job, stages: Stages) -> Iterator[str]:
                 yield f"that nobody sees which clients take part in a round of {name}: the price counts on it"
             if asked.steps.noise == "correlated":
                 yield (
-                    f"the noise of the rounds of {name} lies beside the ledger until the last of them: whoever runs the job can read "
-                    "it, and from it and what was published the exact sums of the rounds; it is destroyed after the last"
+                    f"the noise of the rounds of {name} lies beside the ledger until the last of them: whoever runs the job can "
+                    "read it, and from it and what was published the exact sums of the rounds; it is destroyed after the last"
                 )
     if any(isinstance(asked, TrainModel) and isinstance(asked.model, JaxModel) for asked in stages.values()):
         yield "a model of your own is code that runs with the permissions of the job, and that nobody has checked for leaks"
