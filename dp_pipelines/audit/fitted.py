@@ -24,7 +24,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dp_pipelines.accounting.mechanism_record import MechanismRecord
-from dp_pipelines.audit import made_up, steps
+from dp_pipelines.audit import made_up, steps, votes
 from dp_pipelines.audit.made_up import MadeUp
 from dp_pipelines.audit.replay import Finding
 from dp_pipelines.audit.steps import KeptInMemory
@@ -36,6 +36,7 @@ from dp_pipelines.planning.plan import Plan
 from dp_pipelines.planning.stage import StagePlan
 from dp_pipelines.query import fit_candidates
 from dp_pipelines.query.fit_candidates import FitCandidate
+from dp_pipelines.query.pate_model import PateModel
 from dp_pipelines.query.train_model import JaxModel, TrainModel
 from dp_pipelines.training import fit, scoring
 from dp_pipelines.training.description import Statement
@@ -51,6 +52,9 @@ TABLES = 3
 
 MOST_NUMBERS = 2**18
 """Parameters times steps of one run; of a longer run only the first steps are checked."""
+
+FEW_TEACHERS, MOST_ASKED = 8, 200
+"""Teachers, and public examples, of a run on made-up examples."""
 
 Exact = Counter[tuple[Any, ...]] | Floats
 """The input of a release, before noise: counts by partition, statistic and cell, or a sum of vectors."""
@@ -179,6 +183,7 @@ def run(stages: Mapping[str, StagePlan], name: str, task: TrainModel, examples: 
             key=KEY,
             salt=SALT,
             tell=told.append,
+            public=_public(task),
             drawing=noting,
         )
         fitted = one.run(Statement(unit="unit", plan="", epsilon=1.0, delta=1e-6))
@@ -195,6 +200,13 @@ def run(stages: Mapping[str, StagePlan], name: str, task: TrainModel, examples: 
         "norms, noise and rates": noting.seen.given,
     }
     return Ran(seen=noting.seen, left=left)
+
+
+def _public(task: TrainModel) -> pa.Table | None:
+    """A made-up public table, of a model that learns from votes: the same whatever the examples are."""
+    if not isinstance(task, PateModel):
+        return None
+    return MadeUp(task=task, units=tuple(range(task.steps.settled_asked)), variant=2).table()
 
 
 def hash_of(unit: str) -> int:
@@ -233,6 +245,8 @@ def findings(plan: Plan, name: str) -> dict[str, tuple[Finding, ...]]:
 
 def _shortened(task: TrainModel, most: int) -> TrainModel:
     """The same task with no more steps than these; candidates that only their steps told apart get a momentum each."""
+    if isinstance(task, PateModel):
+        return _with_few_teachers(task)
     steps, settings = task.steps, fit_candidates.settings(task.steps)
     if max(each.steps for each in settings) <= most:
         return task
@@ -245,6 +259,15 @@ def _shortened(task: TrainModel, most: int) -> TrainModel:
     return dataclasses.replace(
         task, steps=dataclasses.replace(steps, steps=min(steps.steps, most), candidates=candidates)
     )
+
+
+def _with_few_teachers(task: PateModel) -> PateModel:
+    """The same task with so few teachers that some of them learn from several made-up units, and so few examples."""
+    teachers, asked = min(task.steps.teachers, FEW_TEACHERS), min(task.steps.settled_asked, MOST_ASKED)
+    few = dataclasses.replace(
+        task.steps, teachers=teachers, asked=asked, answers=min(task.steps.answers, asked), threshold=1 + teachers // 2
+    )
+    return dataclasses.replace(task, steps=few)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -293,12 +316,23 @@ class _Looked:
             for less, alone in zip(runs, self.alone[group], strict=True):
                 rest, own = less.seen.read.get(part, []), alone.seen.read.get(part, [])
                 reads = not _same(whole, rest)
-                if reads != (named == {group}):
+                if self._voted(part):
+                    wrong += ["reads a unit that is held out"] if reads and named != {group} else []
+                    wrong += votes.wrong_moves(_votes(whole), _votes(rest), self._norm(part))
+                elif reads != (named == {group}):
                     wrong.append(f"{'reads' if reads else 'does not read'} a unit that is {_words(group)}")
                 elif not self._adds_up(part, whole, rest, own):
                     wrong.append("what a unit adds depends on other units")
         found = "; ".join(dict.fromkeys(wrong)) or "only those that its records name, each for itself"
         return Finding(what=f"units read by {part}", found=found, evidence=math.inf if wrong else 0.0)
+
+    def _voted(self, part: str) -> bool:
+        """Whether teachers vote for a part: what a unit does to a vote depends on the others of its block."""
+        return isinstance(self.task, PateModel) and votes.sums_of(self.task, self.name, part) is not None
+
+    def _norm(self, part: str) -> float:
+        """By how much the noise of a part allows for."""
+        return max((float(said[1]) for name, said in self.first.seen.given if name == part), default=0.0)
 
     def _adds_up(self, part: str, whole: list[Exact], rest: list[Exact], own: list[Exact]) -> bool:
         """Whether the input from all units is the sum of that from all but one and that from the one."""
@@ -309,9 +343,12 @@ class _Looked:
 
     def draws_of(self, part: str) -> Finding:
         """Whether a part is drawn as often as it is paid for."""
+        drawn = len(self.first.seen.read.get(part, []))
+        if isinstance(self.task, PateModel) and (paid := votes.sums_of(self.task, self.name, part)) is not None:
+            found = f"{drawn} of at most {paid.times} that the plan pays for"
+            return Finding(what=f"draws of {part}", found=found, evidence=0.0 if drawn <= paid.times else math.inf)
         fits = training_parts.candidate_fits(self.name, self.task)
         wanted = fits[part].steps.steps if part in fits else 1
-        drawn = len(self.first.seen.read.get(part, []))
         found = f"{drawn} of {wanted} that the plan pays for"
         return Finding(what=f"draws of {part}", found=found, evidence=0.0 if drawn == wanted else math.inf)
 
@@ -321,6 +358,11 @@ class _Looked:
         differs = [what for what in self.first.left if any(ran.left[what] != self.first.left[what] for ran in runs)]
         found = f"{', '.join(differs)} of the examples" if differs else "all that is kept, told and published does"
         return Finding(what="follows from what was drawn", found=found, evidence=math.inf if differs else 0.0)
+
+
+def _votes(read: list[Exact]) -> list[Floats]:
+    """What noise was added to, of a part for which teachers vote."""
+    return [each for each in read if isinstance(each, np.ndarray)]
 
 
 def _same(one: list[Exact], other: list[Exact]) -> bool:
