@@ -53,8 +53,12 @@ TABLES = 3
 MOST_NUMBERS = 2**18
 """Parameters times steps of one run; of a longer run only the first steps are checked."""
 
-FEW_TEACHERS, MOST_ASKED = 8, 200
-"""Teachers, and public examples, of a run on made-up examples."""
+MOST_LEFT_OUT = 8
+"""Units of a group that are left out in turn where teachers vote: not every one changes a vote."""
+
+TEACHERS, MOST_ASKED = 64, 200
+"""Teachers of a run on made-up examples, more than units, so that what a teacher votes is often up to one of them; and how many
+public examples there are."""
 
 Exact = Counter[tuple[Any, ...]] | Floats
 """The input of a release, before noise: counts by partition, statistic and cell, or a sum of vectors."""
@@ -246,7 +250,7 @@ def findings(plan: Plan, name: str) -> dict[str, tuple[Finding, ...]]:
 def _shortened(task: TrainModel, most: int) -> TrainModel:
     """The same task with no more steps than these; candidates that only their steps told apart get a momentum each."""
     if isinstance(task, PateModel):
-        return _with_few_teachers(task)
+        return _with_other_teachers(task)
     steps, settings = task.steps, fit_candidates.settings(task.steps)
     if max(each.steps for each in settings) <= most:
         return task
@@ -261,13 +265,12 @@ def _shortened(task: TrainModel, most: int) -> TrainModel:
     )
 
 
-def _with_few_teachers(task: PateModel) -> PateModel:
-    """The same task with so few teachers that some of them learn from several made-up units, and so few examples."""
-    teachers, asked = min(task.steps.teachers, FEW_TEACHERS), min(task.steps.settled_asked, MOST_ASKED)
-    few = dataclasses.replace(
-        task.steps, teachers=teachers, asked=asked, answers=min(task.steps.answers, asked), threshold=1 + teachers // 2
-    )
-    return dataclasses.replace(task, steps=few)
+def _with_other_teachers(task: PateModel) -> PateModel:
+    """The same task with teachers who depend much on a unit, and who are asked about few examples and answer most of them."""
+    asked = min(task.steps.settled_asked, MOST_ASKED)
+    answers = min(task.steps.answers, asked)
+    steps = dataclasses.replace(task.steps, teachers=TEACHERS, asked=asked, answers=answers, threshold=1)
+    return dataclasses.replace(task, steps=steps)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -290,7 +293,7 @@ class _Looked:
 
     @classmethod
     def at(cls, stages: Mapping[str, StagePlan], name: str, task: TrainModel) -> "_Looked":
-        everybody, *chosen = made_up.some(task, KEY)
+        everybody, *chosen = made_up.some(task, KEY, MOST_LEFT_OUT if isinstance(task, PateModel) else 2)
         first = run(stages, name, task, everybody, None)
 
         def again(examples: MadeUp) -> Ran:
@@ -345,8 +348,12 @@ class _Looked:
         """Whether a part is drawn as often as it is paid for."""
         drawn = len(self.first.seen.read.get(part, []))
         if isinstance(self.task, PateModel) and (paid := votes.sums_of(self.task, self.name, part)) is not None:
-            found = f"{drawn} of at most {paid.times} that the plan pays for"
-            return Finding(what=f"draws of {part}", found=found, evidence=0.0 if drawn <= paid.times else math.inf)
+            path = self.first.left["path"]
+            told = len(path["answered"]) if part == self.name else int(path["asked"][0])
+            found = f"{drawn} for {told}, of at most {paid.times} that the plan pays for"
+            return Finding(
+                what=f"draws of {part}", found=found, evidence=0.0 if drawn == told <= paid.times else math.inf
+            )
         fits = training_parts.candidate_fits(self.name, self.task)
         wanted = fits[part].steps.steps if part in fits else 1
         found = f"{drawn} of {wanted} that the plan pays for"

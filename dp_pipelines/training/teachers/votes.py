@@ -100,6 +100,8 @@ def votes_of(task: PateModel, examples: Examples, blocks: Blocks, rows: store.Fe
     Returns:
         int64 (rows, classes); each row adds up to the number of teachers.
     """
+    if len(blocks.of) != examples.units:
+        raise AssertionError("every unit of the examples is in one block")
     teacher, counts = learner(task, key), np.zeros((len(rows), task.classes), np.int64)
     order = np.argsort(blocks.of, kind="stable")
     ends = np.searchsorted(blocks.of[order], np.arange(task.steps.teachers + 1))

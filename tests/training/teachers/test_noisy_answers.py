@@ -1,7 +1,8 @@
 """The law of tests and answers: how often a test passes, which class is answered, how often teachers are asked.
 
-In: votes that are known. Out: shares of many tests and answers beside those that follow from the normal law. Holds: each statistical
-test states its false alarm, and a planted fault beside it is found. Not covered: the sampler (`test_gaussian_noise.py`).
+In: votes that are known. Out: shares of many tests and answers beside those that follow from the normal law. Holds: each
+statistical test states its false alarm, and a planted fault beside it is found. Not covered: the sampler
+(`test_gaussian_noise.py`).
 """
 
 import functools
@@ -95,11 +96,7 @@ def test_an_answer_is_right_as_often_as_its_noise_says_and_a_charge_of_one_would
     # The first class is ahead of each other one, all of which have independent noise.
     at = np.linspace(-10, 10, 20_001)
     others = stats.norm.cdf(at + lead / deviation) ** (classes - 1)
-    expected = (
-        float(np.trapezoid(stats.norm.pdf(at) * others, at))
-        if hasattr(np, "trapezoid")
-        else float(np.trapz(stats.norm.pdf(at) * others, at))
-    )
+    expected = float(integrate.simpson(stats.norm.pdf(at) * others, x=at))
     count = N  # nearly every test passes, and no example counts twice
     assert deviations(right(plan, ahead, classes), expected, count) < FAR * 1.5
     plant(monkeypatch, f"{MODULE}:noise_of_answers", "norm=MOVED_OF_ANSWER", "norm=1.0")

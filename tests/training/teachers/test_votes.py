@@ -1,7 +1,7 @@
 """What one unit does to the votes of teachers: it moves at most one vote of each example, whatever its rows are.
 
-In: units with few rows, hostile ones among them; a public table. Out: numbers of votes, compared as whole numbers. Holds: nothing is
-left to chance. Not covered: the noise (`test_noisy_answers.py`) and what is kept (`test_votes_fit.py`).
+In: units with few rows, hostile ones among them; a public table. Out: numbers of votes, compared as whole numbers. Holds: nothing
+is left to chance. Not covered: the noise (`test_noisy_answers.py`) and what is kept (`test_votes_fit.py`).
 """
 
 import pathlib

@@ -123,7 +123,7 @@ def test_a_student_of_no_answers_is_the_model_with_which_students_begin(tmp_path
 
 
 def test_a_student_learns_what_teachers_know(tmp_path: pathlib.Path) -> None:
-    """With much budget the student ranks examples as their features do: noise of a vote or two of 20 would have to turn most of 30."""
+    """With much budget it ranks examples as their features do: noise of a vote or two of 20 would have to turn most of 30."""
     task = model(steps=Teachers(teachers=20, answers=30, asked=30, threshold=1, steps=20))
     plan = Plan(epsilon=39.0, delta=1e-3, stages={"model": task})
     done = run(plan, tmp_path / "run", InMemory(), crowd(400))
