@@ -192,6 +192,7 @@ bench-training: $(VENV) $(OPACUS) $(INTERPRET)  ## measure how good models are a
 	$(BIN)/python benchmarks/training.py
 	$(BIN)/python benchmarks/federate.py
 	$(BIN)/python benchmarks/correlated_noise.py
+	$(BIN)/python benchmarks/pate.py
 	$(BIN)/python examples/tax_units/fetch.py
 	$(BIN)/python benchmarks/training_defaults.py
 	$(BIN)/python examples/first_hour/fetch.py

@@ -33,6 +33,11 @@ CHAPTERS = (
         "A stage whose clients train a model",
         "All other keys are those of a stage that trains a model; see [federated rounds](../federate.md).",
     ),
+    (
+        "stages.NAME (pate)",
+        "A stage whose teachers vote",
+        "All other keys are those of a stage that trains a model; see [votes of teachers](../pate.md).",
+    ),
     ("stages.NAME", "A stage that releases a table", ""),
     ("", "The job", ""),
 )
@@ -76,6 +81,8 @@ class Part:
             return f"{key}: {self.kind}"
         if self.place.startswith("stages.NAME (federate)"):
             return f"{key} of rounds"
+        if self.place.startswith("stages.NAME (pate)"):
+            return f"{key} of votes"
         return f"{key} of reports" if self.place.startswith(COLLECTED) else key
 
     @property
@@ -89,7 +96,7 @@ class Part:
         return anchor(self.model, self.title)
 
 
-OF_MODELS = ("train", "federate")
+OF_MODELS = ("train", "federate", "pate")
 """Kinds of stages that have a chapter of their own."""
 
 WHOLE = {
@@ -98,6 +105,7 @@ WHOLE = {
     "Stage": "stage",
     "TrainStage": "train",
     "FederateStage": "federate",
+    "PateStage": "pate",
 }
 """Parts of which each begins a chapter, and their names in links."""
 
@@ -161,7 +169,7 @@ def page(schema: dict[str, Any]) -> str:
 
 ORDER = (
     *("The job", "A stage that releases a table", "Metrics", "A stage that trains a model"),
-    *("A stage whose clients train a model", "A job over reports of devices"),
+    *("A stage whose clients train a model", "A stage whose teachers vote", "A job over reports of devices"),
 )
 
 
@@ -169,7 +177,7 @@ def entries(part: Part, schema: dict[str, Any], titles: dict[str, str]) -> Itera
     """A part: its heading, what it is, whole examples, and its keys."""
     if part.title:
         yield from (f"### {part.title}", "")
-    own = re.sub(r" \((train|federate)\)", "", part.place).removeprefix(COLLECTED)
+    own = re.sub(r" \((train|federate|pate)\)", "", part.place).removeprefix(COLLECTED)
     place = f"`{own}`: " if own else ""
     yield from (f"{place}{part.schema.get('description', '')}", "")
     yield from whole_examples(part)

@@ -26,6 +26,7 @@ from dp_pipelines.plan_stages import training_parts
 from dp_pipelines.planning import resolve
 from dp_pipelines.planning.plan import Plan
 from dp_pipelines.planning.stage import StagePlan
+from dp_pipelines.query.pate_model import PateModel
 
 Floats = NDArray[np.float64]
 
@@ -137,7 +138,7 @@ def audit(
         raise RequestError(field="plan", message=message, hint=hint)
     ready = {name: _ready(stage) for name, stage in plan.round(1).stages.items()}
     stages = {name: several[0] for name, several in ready.items()}
-    fits = training_parts.all_fits(plan.trained)
+    fits = training_parts.all_fits(plan.trained) | _asked(plan)
     if replays is None:
         draws = sum(replay.cost(stage, fits.get(name)) for name, stage in stages.items())
         replays = max(FEWEST, min(REPLAYS, MOST_DRAWS // max(1, draws)))
@@ -183,6 +184,12 @@ def _certain(
         except RequestError as error:
             notes.append(f"{name}: its training on made-up examples: {error.message}")
     return found, notes
+
+
+def _asked(plan: Plan) -> dict[str, PateModel]:
+    """What teachers vote on, by the stage that pays for the tests."""
+    voted = {name: task for name, task in plan.trained.items() if isinstance(task, PateModel)}
+    return {training_parts.tests_of(name): task for name, task in voted.items()}
 
 
 def _ready(stage: StagePlan) -> list[StagePlan]:

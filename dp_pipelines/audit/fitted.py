@@ -24,7 +24,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dp_pipelines.accounting.mechanism_record import MechanismRecord
-from dp_pipelines.audit import made_up, steps
+from dp_pipelines.audit import made_up, steps, votes
 from dp_pipelines.audit.made_up import MadeUp
 from dp_pipelines.audit.replay import Finding
 from dp_pipelines.audit.steps import KeptInMemory
@@ -37,6 +37,7 @@ from dp_pipelines.planning.stage import StagePlan
 from dp_pipelines.query import fit_candidates
 from dp_pipelines.query.federate_model import Rounds
 from dp_pipelines.query.fit_candidates import FitCandidate
+from dp_pipelines.query.pate_model import PateModel
 from dp_pipelines.query.train_model import JaxModel, TrainModel
 from dp_pipelines.training import fit, scoring
 from dp_pipelines.training.description import Statement
@@ -52,6 +53,13 @@ TABLES = 3
 
 MOST_NUMBERS = 2**18
 """Parameters times steps of one run; of a longer run only the first steps are checked."""
+
+MOST_LEFT_OUT = 8
+"""Units of a group that are left out in turn where teachers vote: not every one changes a vote."""
+
+TEACHERS, MOST_ASKED = 64, 200
+"""Teachers of a run on made-up examples, more than units, so that what a teacher votes is often up to one of them; and how many
+public examples there are."""
 
 Exact = Counter[tuple[Any, ...]] | Floats
 """The input of a release, before noise: counts by partition, statistic and cell, or a sum of vectors."""
@@ -185,6 +193,7 @@ def run(stages: Mapping[str, StagePlan], name: str, task: TrainModel, examples: 
             key=KEY,
             salt=SALT,
             tell=told.append,
+            public=_public(task),
             drawing=noting,
         )
         fitted = one.run(Statement(unit="unit", plan="", epsilon=1.0, delta=1e-6))
@@ -201,6 +210,13 @@ def run(stages: Mapping[str, StagePlan], name: str, task: TrainModel, examples: 
         "norms, noise and rates": noting.seen.given,
     }
     return Ran(seen=noting.seen, left=left)
+
+
+def _public(task: TrainModel) -> pa.Table | None:
+    """A made-up public table, of a model that learns from votes: the same whatever the examples are."""
+    if not isinstance(task, PateModel):
+        return None
+    return MadeUp(task=task, units=tuple(range(task.steps.settled_asked)), variant=2).table()
 
 
 def hash_of(unit: str) -> int:
@@ -246,6 +262,8 @@ def findings(plan: Plan, name: str) -> dict[str, tuple[Finding, ...]]:
 
 def _shortened(task: TrainModel, most: int) -> TrainModel:
     """The same task with no more steps than these; candidates that only their steps told apart get a momentum each."""
+    if isinstance(task, PateModel):
+        return _with_other_teachers(task)
     steps, settings = task.steps, fit_candidates.settings(task.steps)
     if isinstance(steps, Rounds):  # each group of clients has a turn
         most = max(most, steps.separation or 1)
@@ -260,6 +278,14 @@ def _shortened(task: TrainModel, most: int) -> TrainModel:
     return dataclasses.replace(
         task, steps=dataclasses.replace(steps, steps=min(steps.steps, most), candidates=candidates)
     )
+
+
+def _with_other_teachers(task: PateModel) -> PateModel:
+    """The same task with teachers who depend much on a unit, and who are asked about few examples and answer most of them."""
+    asked = min(task.steps.settled_asked, MOST_ASKED)
+    answers = min(task.steps.answers, asked)
+    steps = dataclasses.replace(task.steps, teachers=TEACHERS, asked=asked, answers=answers, threshold=1)
+    return dataclasses.replace(task, steps=steps)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -282,7 +308,7 @@ class _Looked:
 
     @classmethod
     def at(cls, stages: Mapping[str, StagePlan], name: str, task: TrainModel) -> "_Looked":
-        everybody, *chosen = made_up.some(task, KEY)
+        everybody, *chosen = made_up.some(task, KEY, MOST_LEFT_OUT if isinstance(task, PateModel) else 2)
         first = run(stages, name, task, everybody, None)
 
         def again(examples: MadeUp) -> Ran:
@@ -308,12 +334,23 @@ class _Looked:
             for less, alone in zip(runs, self.alone[group], strict=True):
                 rest, own = less.seen.read.get(part, []), alone.seen.read.get(part, [])
                 reads = not _same(whole, rest)
-                if reads != (named == {group}):
+                if self._voted(part):
+                    wrong += ["reads a unit that is held out"] if reads and named != {group} else []
+                    wrong += votes.wrong_moves(_votes(whole), _votes(rest), self._norm(part))
+                elif reads != (named == {group}):
                     wrong.append(f"{'reads' if reads else 'does not read'} a unit that is {_words(group)}")
                 elif not self._adds_up(part, whole, rest, own):
                     wrong.append("what a unit adds depends on other units")
         found = "; ".join(dict.fromkeys(wrong)) or "only those that its records name, each for itself"
         return Finding(what=f"units read by {part}", found=found, evidence=math.inf if wrong else 0.0)
+
+    def _voted(self, part: str) -> bool:
+        """Whether teachers vote for a part: what a unit does to a vote depends on the others of its block."""
+        return isinstance(self.task, PateModel) and votes.sums_of(self.task, self.name, part) is not None
+
+    def _norm(self, part: str) -> float:
+        """By how much the noise of a part allows for."""
+        return max((float(said[1]) for name, said in self.first.seen.given if name == part), default=0.0)
 
     def _adds_up(self, part: str, whole: list[Exact], rest: list[Exact], own: list[Exact]) -> bool:
         """Whether the input from all units is the sum of that from all but one and that from the one."""
@@ -339,9 +376,16 @@ class _Looked:
 
     def draws_of(self, part: str) -> Finding:
         """Whether a part is drawn as often as it is paid for."""
+        drawn = len(self.first.seen.read.get(part, []))
+        if isinstance(self.task, PateModel) and (paid := votes.sums_of(self.task, self.name, part)) is not None:
+            path = self.first.left["path"]
+            told = len(path["answered"]) if part == self.name else int(path["asked"][0])
+            found = f"{drawn} for {told}, of at most {paid.times} that the plan pays for"
+            return Finding(
+                what=f"draws of {part}", found=found, evidence=0.0 if drawn == told <= paid.times else math.inf
+            )
         fits = training_parts.candidate_fits(self.name, self.task)
         wanted = fits[part].steps.steps if part in fits else 1
-        drawn = len(self.first.seen.read.get(part, []))
         found = f"{drawn} of {wanted} that the plan pays for"
         return Finding(what=f"draws of {part}", found=found, evidence=0.0 if drawn == wanted else math.inf)
 
@@ -351,6 +395,11 @@ class _Looked:
         differs = [what for what in self.first.left if any(ran.left[what] != self.first.left[what] for ran in runs)]
         found = f"{', '.join(differs)} of the examples" if differs else "all that is kept, told and published does"
         return Finding(what="follows from what was drawn", found=found, evidence=math.inf if differs else 0.0)
+
+
+def _votes(read: list[Exact]) -> list[Floats]:
+    """What noise was added to, of a part for which teachers vote."""
+    return [each for each in read if isinstance(each, np.ndarray)]
 
 
 def _same(one: list[Exact], other: list[Exact]) -> bool:

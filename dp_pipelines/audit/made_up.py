@@ -70,12 +70,13 @@ class MadeUp:
         return dataclasses.replace(self, units=(unit,))
 
 
-def some(task: TrainModel, key: bytes) -> tuple[MadeUp, tuple[int, ...], tuple[int, ...]]:
-    """Units of both groups; and two from each group, with different numbers of rows if a unit may have several.
+def some(task: TrainModel, key: bytes, most: int = 2) -> tuple[MadeUp, tuple[int, ...], tuple[int, ...]]:
+    """Units of both groups; and some from each group, the first two with different numbers of rows if a unit may have several.
 
     Args:
         task: what is learnt.
         key: divides the units.
+        most: how many of each group.
     """
     everybody = np.arange(SEARCHED)
     held_out = split([_text(everybody)] * len(task.unit_columns), key=key, held_out=task.held_out)
@@ -83,6 +84,10 @@ def some(task: TrainModel, key: bytes) -> tuple[MadeUp, tuple[int, ...], tuple[i
     units = tuple(sorted(unit for group in of_group for unit in group))
     training, held = (
         tuple(next((u for u in group if u % 2 == odd), group[0]) for odd in (0, 1) if group) for group in of_group
+    )
+    training, held = (
+        tuple(dict.fromkeys((*two, *group)))[: max(most, len(two))]
+        for two, group in zip((training, held), of_group, strict=True)
     )
     return MadeUp(task=task, units=units), training, held
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from dp_pipelines.accounting.mechanism_record import MechanismRecord
 from dp_pipelines.accounting.record_kinds import kind_of
-from dp_pipelines.audit import aggregates, decisions, evidence, samples, steps, worst
+from dp_pipelines.audit import aggregates, decisions, evidence, samples, steps, votes, worst
 from dp_pipelines.audit.residuals import Products, Squares, Steady, fourth_moment
 from dp_pipelines.errors import RequestError
 from dp_pipelines.kernels.cells import Around
@@ -33,6 +33,7 @@ from dp_pipelines.noise.laws import RoundedGaussian
 from dp_pipelines.planning.noise_levels import training_noise
 from dp_pipelines.planning.stage import StagePlan
 from dp_pipelines.planning.stage_kinds import BestKind, TrainingKind
+from dp_pipelines.query.pate_model import PateModel
 from dp_pipelines.query.train_model import TrainModel
 from dp_pipelines.training.features import moments
 
@@ -314,12 +315,23 @@ def _vectors(watch: _Watch, stage: StagePlan, task: TrainModel | None) -> None:
             watch.first = np.append(watch.first, residuals[:, 0] / claimed[0])
         return residuals
 
-    if task is None:
+    if isinstance(task, PateModel):
+        _votes(watch, stage, vectors, add)
+    elif task is None:
         _moments(watch, vectors, add, multipliers[0])
     else:
         _steps(watch, task, vectors, add, multipliers)
     watch.squares(key, squares)
     watch.related.append(related)
+
+
+def _votes(watch: _Watch, stage: StagePlan, vectors: ClippedVectors, add: _Add) -> None:
+    """Noisy votes of teachers."""
+    for with_unit in (False, True):
+        done = 0
+        for noisy in votes.trials(stage, vectors, watch.replays, with_unit=with_unit):
+            add(noisy, 1.0 if with_unit else 0.0, with_unit, done)
+            done += noisy.shape[1]
 
 
 def _moments(watch: _Watch, vectors: ClippedVectors, add: _Add, multiplier: Fraction) -> None:

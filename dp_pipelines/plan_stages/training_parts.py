@@ -22,6 +22,7 @@ from dp_pipelines.query import fit_candidates
 from dp_pipelines.query.best import Best
 from dp_pipelines.query.federate_model import FederateModel, Rounds
 from dp_pipelines.query.fit_candidates import CANDIDATE, SCORE
+from dp_pipelines.query.pate_model import PateModel
 from dp_pipelines.query.query import ContributionBounds, PrivatePartitions, PublicPartitions, Query, Top
 from dp_pipelines.query.train_model import CELL as CELL
 from dp_pipelines.query.train_model import EVALUATED, Category, Number, NumberLabel, TrainModel
@@ -39,6 +40,11 @@ CHOICE, BESIDE_CHOICE = 0.4, 0.5
 """The weights of a choice among candidates and of the evaluation beside it, as parts of what all that training releases has: each
 then costs held-out units about half of what training costs the others, so that both groups pay nearly the same. Plans that a
 ledger has frozen keep their shares, so that other numbers would be another rule (plan_stages.sharing)."""
+
+
+TESTS = 0.2
+"""The part of the budget of votes that tests of agreement have: one that errs leaves out an answer, or lets in one that is less
+sure. The student learns from the answers, which have the rest."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -72,6 +78,11 @@ def moments_of(name: str) -> str:
 def evaluation_of(name: str) -> str:
     """The name of the stage that counts held-out examples by label and score."""
     return f"{name}.evaluation"
+
+
+def tests_of(name: str) -> str:
+    """The name of the stage that tests whether enough teachers agree."""
+    return f"{name}.tests"
 
 
 def steps_of(name: str, candidate: int) -> str:
@@ -121,8 +132,8 @@ def chosen(task: TrainModel) -> dict[str, Category]:
 
 
 def needs_sizes(task: TrainModel) -> bool:
-    """Whether the numbers of training units and examples are released: rounds divide by a declared number instead."""
-    return task.whiten or not isinstance(task, FederateModel)
+    """Whether the numbers of training units and examples are released: rounds divide by a declared one, teachers by their own."""
+    return not isinstance(task, PateModel) and (task.whiten or not isinstance(task, FederateModel))
 
 
 def settled(task: TrainModel, rule: Sharing) -> TrainModel:
@@ -168,12 +179,14 @@ def parts(name: str, task: TrainModel, share: float, rule: Sharing = sharing.NOW
     >>> list(parts("returns", task, 1.0))
     ['returns.bins', 'returns.users', 'returns.moments', 'returns', 'returns.evaluation']
     """
+    if isinstance(task, PateModel):
+        return _of_votes(name, task, share)
     wanted: list[tuple[float, str, Query]] = []
     if numbers := binned(task):
         metrics: dict[str, Metric] = {
             feature: Quantiles(
                 number.column,
-                quantiles=_ranks(number.cells, rule.bin_ranks),
+                quantiles=ranks(number.cells, rule.bin_ranks),
                 min_value=number.min_value,
                 max_value=number.max_value,
             )
@@ -293,10 +306,22 @@ def check_together(tasks: Mapping[str, TrainModel], stages: Sequence[str]) -> No
             raise RequestError(field=f"stages.{name}.held_out", message=message, hint="hold out the same part in both")
 
 
-def _ranks(bins: int, most: int) -> list[float]:
+def _of_votes(name: str, task: PateModel, share: float) -> dict[str, Part]:
+    """The parts of a stage whose teachers vote: bins, categories and moments are those of public examples, and cost nothing."""
+    steps = task.steps
+    tests = ClippedSums(size=1, times=steps.settled_asked)
+    answers = ClippedSums(size=task.classes, times=steps.answers)
+    return {
+        tests_of(name): Part(query=_over_all(task, {"tests": tests}), share=share * TESTS),
+        name: Part(query=_over_all(task, {"answers": answers}), share=share * (1 - TESTS)),
+        evaluation_of(name): Part(query=evaluation_query(task), share=share),
+    }
+
+
+def ranks(bins: int, most: int) -> list[float]:
     """The ranks that divide values into so many equal parts; as many as fit between them, so that each of these is there too.
 
-    >>> _ranks(4, 0), len(_ranks(4, 100)), _ranks(4, 100)[24]
+    >>> ranks(4, 0), len(ranks(4, 100)), ranks(4, 100)[24]
     ([0.25, 0.5, 0.75], 99, 0.25)
     """
     whole = bins * max(1, most // bins)

@@ -23,6 +23,7 @@ from dp_pipelines.planning.stage import StagePlan
 from dp_pipelines.planning.stage_kinds import BestKind
 from dp_pipelines.query.federate_model import FederateModel, Rounds
 from dp_pipelines.query.large_list import LargeList
+from dp_pipelines.query.pate_model import PateModel
 from dp_pipelines.query.query import PublicPartitions, Query, ReleasedPartitions
 from dp_pipelines.query.train_model import EVALUATED, HALF, TrainModel
 from dp_pipelines.query.windows import Windows
@@ -123,7 +124,9 @@ def _metric_to_json(metric: Metric) -> dict[str, Any]:
 def task_to_json(task: TrainModel) -> dict[str, Any]:
     """Everything that a train stage says, as JSON values in a fixed order. Values have their types beside them."""
     kinds = [type(part).__name__ for part in (task.label, task.model)]
-    if task.steps.average is None:  # it costs nothing, and plans of versions that knew one answer keep their digests
+    if task.steps.average is None and not isinstance(
+        task, PateModel
+    ):  # it costs nothing, and plans of versions that knew one answer keep their digests
         task = dataclasses.replace(task, steps=dataclasses.replace(task.steps, average=HALF))
     fields = {**_typed(dataclasses.asdict(dataclasses.replace(task, features={**task.features}))), "kinds": kinds}
     if task.steps.candidates is None:  # plans without it keep their digests
@@ -155,7 +158,7 @@ def _typed(value: Any) -> Any:
 
 
 def sums_to_json(stage: StagePlan, share: float, task: TrainModel | None) -> dict[str, Any]:
-    """A stage of clipped sums as `plan --json` shows it: the steps of a train stage, or what prepares them."""
+    """A stage of clipped sums as `plan --json` shows it: steps, what teachers answer, or what prepares them."""
     (vectors,) = stage.sums
     described: dict[str, Any] = {
         "name": stage.name,

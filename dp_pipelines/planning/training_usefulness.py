@@ -15,9 +15,10 @@ from typing import Any
 
 from dp_pipelines.metrics.base import ROWS
 from dp_pipelines.plan_stages import training_parts
-from dp_pipelines.planning import limits
+from dp_pipelines.planning import limits, votes_usefulness
 from dp_pipelines.planning.stage import StagePlan
 from dp_pipelines.query.expectation import Expectation
+from dp_pipelines.query.pate_model import PateModel
 from dp_pipelines.query.train_model import BinaryLabel, EvaluationGroups, TrainModel
 
 TYPICAL_AUC = 0.75
@@ -37,12 +38,13 @@ def of_task(name: str, task: TrainModel, stages: Mapping[str, StagePlan], expect
         expect: a guess about the number of units.
     """
     counts = stages[training_parts.evaluation_of(name)]
-    # Rounds without whitening release no numbers of units and examples.
-    sizes = stages[training_parts.users_of(name)] if training_parts.needs_sizes(task) else None
+    sized = training_parts.users_of(name) in stages
     told = {
-        "cost_of_examples": None if sizes is None else cost_of_examples(sizes, task),
+        "cost_of_examples": cost_of_examples(stages[training_parts.users_of(name)], task) if sized else None,
         "expected_auc": expected_auc(counts, task, expect),
     }
+    if isinstance(task, PateModel):
+        told["votes"] = votes_usefulness.of_votes(name, task, stages, expect)
     return (
         told if task.evaluation_by is None else {**told, "evaluation_by": price_of_groups(counts, task.evaluation_by)}
     )

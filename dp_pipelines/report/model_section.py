@@ -19,7 +19,7 @@ from dp_pipelines.report import model_charts
 from dp_pipelines.report.charts import bar_chart
 from dp_pipelines.report.figures import LARGEST, Floats
 from dp_pipelines.report.key_text import label, visible
-from dp_pipelines.report.models import feature_curves, group_table, weights_file
+from dp_pipelines.report.models import feature_curves, group_table, votes_in_words, weights_file
 from dp_pipelines.report.numbers import ERROR_BAR, cost_number, error_bar_parts, public_number, with_error_bar
 from dp_pipelines.report.pages import amount, mapping, mappings, sequence, text
 
@@ -126,6 +126,7 @@ def model_section(name: str, folder: pathlib.Path, unit: str, rule: str = "") ->
             "learning": _learning(content),
             "noise_by_round": _noise_by_round(content),
             "rounds": _of_rounds(content),
+            "voted": votes_in_words.fitted_by(content) is not None,
             "weights": _weights(folder / "weights.csv"),
             "crossed": bool(sequence(mapping(content.get("encoder")).get("pairs"))),
             "features": feature_curves.curves(content, weights_file.read(folder / "weights.csv")),
@@ -194,7 +195,9 @@ def _facts(content: Mapping[str, Any], unit: str) -> list[tuple[str, str]]:
     if pairs:
         shown = [" and ".join(label(text(name)) for name in pair[:2]) for pair in pairs[:20]]
         found.append(("Crossed", "; ".join(shown) + ("; …" if len(pairs) > 20 else "")))
-    if (number := amount(steps.get("steps"))) is not None:
+    if (voted := votes_in_words.fitted_by(content)) is not None:
+        found.append(("Fitted to", voted))
+    elif (number := amount(steps.get("steps"))) is not None:
         rate = amount(steps.get("sampling_rate"))
         part = "all of the units" if rate == 1 else f"each unit with probability {public_number(rate)}"
         what = "noisy gradient steps" if "method" not in steps else f"federated rounds ({text(steps.get('method'))})"

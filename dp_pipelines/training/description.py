@@ -15,6 +15,7 @@ from dp_pipelines.errors import RequestError
 from dp_pipelines.frozen import FrozenMapping
 from dp_pipelines.kernels.columns.csv_format import CsvFormat
 from dp_pipelines.query.federate_model import FederateModel, Rounds
+from dp_pipelines.query.pate_model import PateModel, Teachers
 from dp_pipelines.query.train_model import MLP, EvaluationGroups, JaxModel, LinearModel, Model, Steps, TrainModel
 from dp_pipelines.training.features import category_values
 from dp_pipelines.training.features.encoder import Encoder
@@ -220,6 +221,8 @@ def task_from_json(content: Any, encoder: Encoder) -> TrainModel:
         own = {name: content[name] for name in ("expected_clients",) if name in content}
         library: Any = FederateModel if own else TrainModel
         fitted = Rounds if own else Steps
+        if "teachers" in content["steps"]:
+            library, fitted = PateModel, Teachers
         made: TrainModel = library(
             privacy_unit=content["privacy_unit"],
             label=encoder.label,

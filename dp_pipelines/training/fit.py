@@ -27,6 +27,7 @@ from dp_pipelines.planning.payment import pay
 from dp_pipelines.planning.plan import Plan
 from dp_pipelines.planning.stage import StagePlan
 from dp_pipelines.query.federate_model import FederateModel
+from dp_pipelines.query.pate_model import PateModel
 from dp_pipelines.query.train_model import TrainModel
 from dp_pipelines.release import manifest, staging
 from dp_pipelines.training import (
@@ -51,7 +52,9 @@ from dp_pipelines.training.federated.round_defaults import round_defaults
 from dp_pipelines.training.kept_draws import Draws, InMemory
 from dp_pipelines.training.kernels.of_task import kernel_of
 from dp_pipelines.training.kernels.penalty import penalised
-from dp_pipelines.training.libraries import refuse_missing
+from dp_pipelines.training.libraries import LOCAL, refuse_missing
+from dp_pipelines.training.teachers import public_examples
+from dp_pipelines.training.teachers.votes_fit import VotesFit
 
 EVALUATION = "evaluation.json"
 
@@ -108,6 +111,7 @@ class Fit:
         tell: is told about progress, in public words.
         whole: the columns that hold whole numbers, by their public types: never by what tables of examples hold, since there may
             be none.
+        public: of a model that learns from votes, the table of public examples.
         drawing: draws; INTERNAL, for the audit and tests.
         candidate: which of several candidates this is the fit of, from 1; INTERNAL, `run` makes one for each.
     """
@@ -122,6 +126,7 @@ class Fit:
     salt: int
     tell: Callable[[str], None]
     whole: Collection[str] = ()
+    public: pa.Table | None = None
     drawing: Drawing = dataclasses.field(default_factory=Drawing)
     candidate: int = 1
 
@@ -133,6 +138,8 @@ class Fit:
                 feature.
         """
         kernel_of(self.task, self.key)
+        if isinstance(self.task, PateModel):
+            public_examples.refuse_unfit(self.task, self.public)
         skeleton = Encoder.skeleton(self.task)
         for table in itertools.islice(self.tables(), 1):
             refuse_foreign(table.schema)
@@ -150,9 +157,12 @@ class Fit:
             preparation: how rows become examples, for its file.
         """
         kernel = kernel_of(self.task, self.key)  # refuses, before the first release, a task that cannot be trained here
+        if isinstance(self.task, PateModel):
+            return self._voted(self.task, statement, preparation or Preparation())
         training, held_out = self._divided()
         formerly = self._begun_formerly()
-        encoder = self._encoder(training, formerly)
+        released = functools.partial(self._table, training)
+        encoder = stage_on_disk.encoder_of(self.task, self.name, released, self.whole, formerly=formerly)
         sizes = None
         if training_parts.needs_sizes(self.task):
             sizes = stage_on_disk.Sizes.of(self._table(training, training_parts.users_of(self.name)))
@@ -281,6 +291,14 @@ class Fit:
         one.draws.keep(one._last, state)
         return one, ChosenCandidate(number=number, candidates=candidates)
 
+    def _voted(self, task: PateModel, statement: Statement, preparation: Preparation) -> Fitted:
+        """The same of a model that learns from votes."""
+        public_examples.refuse_unfit(task, self.public)
+        votes = VotesFit(**{field.name: getattr(self, field.name) for field in dataclasses.fields(VotesFit)})
+        training, held_out = self._divided()
+        artefact = votes.student(training, statement, preparation)
+        return Fitted(artefact=artefact, evaluation=self._evaluation(artefact, held_out))
+
     @property
     def part(self) -> str:
         """The name of the stage with the steps of this fit."""
@@ -314,27 +332,6 @@ class Fit:
             return True
         self.draws.keep(marker, FEATURES)
         return False
-
-    def _encoder(self, training: TrainingUnits, formerly: bool) -> Encoder:
-        numbers, categories = training_parts.binned(self.task), training_parts.chosen(self.task)
-        edges: dict[str, tuple[float, ...]] = {}
-        if numbers:
-            released = self._table(training, training_parts.bins_of(self.name))
-            edges = {
-                name: (
-                    stage_on_disk.former_edges_of(released, name, number)
-                    if formerly
-                    else stage_on_disk.edges_of(released, name, number, whole=number.column in self.whole)
-                )
-                for name, number in numbers.items()
-            }
-        vocabulary = {
-            name: stage_on_disk.categories_of(
-                self._table(training, training_parts.vocabulary_of(self.name, name)), category, "users"
-            )
-            for name, category in categories.items()
-        }
-        return Encoder.of(self.task, edges=edges, vocabulary=vocabulary)
 
     def _table(self, training: TrainingUnits, name: str) -> pa.Table:
         """A released table of the training units, drawn once."""
@@ -393,6 +390,7 @@ def train(
     *,
     run: int | None = None,
     whole: Collection[str] = (),
+    public: pa.Table | None = None,
 ) -> Fitted:
     """Train a stage of a plan in one process, once, and write its files.
 
@@ -406,6 +404,7 @@ def train(
         output: the folder to write, which must not exist.
         run: which run, if the plan is for several.
         whole: the columns of features that hold whole numbers alone, as is publicly known: bins are cut between them.
+        public: as for `Fit`.
 
     Raises:
         RequestError: there is no such stage or run, the folder exists, the model needs a library that is not installed,
@@ -415,7 +414,7 @@ def train(
         message, hint = "is no train stage of the plan", "train stages: " + (", ".join(plan.trained) or "none")
         raise RequestError(field=f"stage {name!r}", message=message, hint=hint)
     task = plan.trained[name]
-    refuse_missing(task.model, local=isinstance(task, FederateModel))
+    refuse_missing(task.model, local=isinstance(task, LOCAL))
     payment = (plan[name] if run is None else plan[name, run]).payment
     with staging.staging_folder(output) as folder:
         private = folder / f"numbers{staging.UNFINISHED}"
@@ -431,6 +430,7 @@ def train(
             salt=int(entropy.words(1)[0]),
             tell=lambda text: None,
             whole=whole,
+            public=public,
         )
         unit = manifest.unit_in_words(task.unit_columns)
         spent = plan.accounted

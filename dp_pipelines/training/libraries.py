@@ -7,7 +7,12 @@ covered: whether an installed library works.
 import importlib.util
 
 from dp_pipelines.errors import RequestError
+from dp_pipelines.query.federate_model import FederateModel
+from dp_pipelines.query.pate_model import PateModel
 from dp_pipelines.query.train_model import MLP, JaxModel, Model
+
+LOCAL = (FederateModel, PateModel)
+"""Models that clients or teachers train, in compiled loops."""
 
 
 def refuse_missing(model: Model, *, local: bool = False) -> None:
@@ -15,7 +20,7 @@ def refuse_missing(model: Model, *, local: bool = False) -> None:
 
     Args:
         model: what is trained.
-        local: whether clients train it, in compiled loops.
+        local: whether it is one of `LOCAL`.
 
     Raises:
         RequestError: what is missing.

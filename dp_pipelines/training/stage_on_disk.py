@@ -7,7 +7,7 @@ in two tables, whose rows would be bounded twice.
 """
 
 import dataclasses
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 import numpy as np
@@ -15,14 +15,15 @@ import pyarrow as pa
 
 from dp_pipelines.kernels import accumulate
 from dp_pipelines.metrics import quantiles
-from dp_pipelines.plan_stages import one_partition
+from dp_pipelines.plan_stages import one_partition, training_parts
 from dp_pipelines.planning.stage import StagePlan
-from dp_pipelines.query.train_model import Category, Number
+from dp_pipelines.query.train_model import Category, Number, TrainModel
 from dp_pipelines.release.all_partitions import published
 from dp_pipelines.release.draw import draw_release
 from dp_pipelines.training import threads
 from dp_pipelines.training.features import category_values
 from dp_pipelines.training.features.bin_edges import cut_points
+from dp_pipelines.training.features.encoder import Encoder
 from dp_pipelines.training.kept_draws import Released
 
 DrawStage = Callable[[StagePlan, accumulate.Totals], pa.Table]
@@ -145,3 +146,34 @@ def categories_of(released: pa.Table, category: Category, metric: str) -> tuple[
     listed = [(-size, place, value) for place, (value, size) in enumerate(zip(found, sizes, strict=True))]
     largest_first = (value for _, _, value in sorted(listed, key=lambda item: item[:2]) if value is not None)
     return tuple(dict.fromkeys(largest_first))[: category.most]
+
+
+def encoder_of(
+    task: TrainModel, name: str, table: Callable[[str], pa.Table], whole: Collection[str], *, formerly: bool
+) -> Encoder:
+    """The encoder of a task, from what is released for it.
+
+    Args:
+        task: what is learnt.
+        name: of the stage.
+        table: the released table of a part of the stage.
+        whole: columns that hold whole numbers alone, by their types.
+        formerly: whether bins are those of version 0.1.0.
+    """
+    numbers, categories = training_parts.binned(task), training_parts.chosen(task)
+    edges: dict[str, tuple[float, ...]] = {}
+    if numbers:
+        released = table(training_parts.bins_of(name))
+        edges = {
+            feature: (
+                former_edges_of(released, feature, number)
+                if formerly
+                else edges_of(released, feature, number, whole=number.column in whole)
+            )
+            for feature, number in numbers.items()
+        }
+    vocabulary = {
+        feature: categories_of(table(training_parts.vocabulary_of(name, feature)), category, "users")
+        for feature, category in categories.items()
+    }
+    return Encoder.of(task, edges=edges, vocabulary=vocabulary)

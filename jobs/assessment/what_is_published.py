@@ -9,6 +9,7 @@ from typing import Any
 
 from dp_pipelines.jobs.spec.job_file import Job
 from dp_pipelines.query.federate_model import FederateModel
+from dp_pipelines.query.pate_model import PateModel
 from dp_pipelines.query.query import Query
 from dp_pipelines.query.train_model import TrainModel
 from dp_pipelines.report.impact.assessment_page import Block, Cells, Listed, ToFillIn
@@ -67,6 +68,12 @@ def _numbers(stage: str, asked: Query | TrainModel) -> Iterator[tuple[str, str, 
                 stage,
                 "its rounds",
                 f"learned by clients in {asked.steps.steps} rounds, whose models are all taken to be seen",
+            )
+        if isinstance(asked, PateModel):
+            yield (
+                stage,
+                "its answers",
+                f"what {asked.steps.teachers:,} teachers answer on at most {asked.steps.answers:,} public examples, with noise",
             )
         if asked.held_out:
             yield stage, "how good it is", f"measured on {asked.held_out:.0%} of the units, which are held out"

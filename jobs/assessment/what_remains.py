@@ -10,6 +10,7 @@ from dp_pipelines.jobs.assessment.what_is_read import public_tables
 from dp_pipelines.jobs.run import looks
 from dp_pipelines.jobs.spec.job_file import Job
 from dp_pipelines.query.federate_model import FederateModel
+from dp_pipelines.query.pate_model import PateModel
 from dp_pipelines.query.query import PublicPartitions, Query
 from dp_pipelines.query.train_model import JaxModel, TrainModel
 from dp_pipelines.release.manifest import NOT_COVERED
@@ -91,6 +92,11 @@ def _of_settings(job: Job, stages: Stages) -> Iterator[str]:
                     f"the noise of the rounds of {name} lies beside the ledger until the last of them: whoever runs the job can "
                     "read it, and from it and what was published the exact sums of the rounds; it is destroyed after the last"
                 )
+        if isinstance(asked, PateModel):
+            yield (
+                f"the public table of {name} is declared public: whatever stands in it is not protected, and its bins are "
+                "published"
+            )
     if any(isinstance(asked, TrainModel) and isinstance(asked.model, JaxModel) for asked in stages.values()):
         yield "a model of your own is code that runs with the permissions of the job, and that nobody has checked for leaks"
     for look in looks.marks(looks.of_job(job)):

@@ -15,16 +15,18 @@ import pyarrow as pa
 from dp_pipelines import checks
 from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs.request import own_models
+from dp_pipelines.jobs.sources import public_tables, source_files
 from dp_pipelines.jobs.spec.content import Path
 from dp_pipelines.jobs.spec.job_file import JobFile
 from dp_pipelines.jobs.spec.job_parameters import Value
-from dp_pipelines.jobs.spec.train_models import ModelStage
+from dp_pipelines.jobs.spec.train_models import ModelStage, PateStage
 from dp_pipelines.jobs.spec.validation_errors import JobErrors, nearest, raise_all
 from dp_pipelines.kernels import keys
-from dp_pipelines.query.federate_model import FederateModel
+from dp_pipelines.query.pate_model import PateModel
 from dp_pipelines.query.train_model import TrainModel
 from dp_pipelines.training import libraries
 from dp_pipelines.training.features import encoder, input_types
+from dp_pipelines.training.teachers import public_examples
 
 if TYPE_CHECKING:
     from dp_pipelines.jobs.sql.windows import unit_columns
@@ -53,10 +55,11 @@ class Unit:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Task:
-    """One train stage: what is learnt, and from which rows."""
+    """One train stage: what is learnt, from which rows, and of one whose teachers vote the public table."""
 
     model: TrainModel
     unit: Unit
+    public: pa.Table | None = None
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -113,7 +116,7 @@ def models(file: JobFile) -> dict[str, TrainModel]:
             checks.stage_name(name, "")
             checks.number(stage.share, "share", above=0, below=1e6)
             found[name] = stage.build(file.job.unit)
-            libraries.refuse_missing(found[name].model, local=isinstance(found[name], FederateModel))
+            libraries.refuse_missing(found[name].model, local=isinstance(found[name], libraries.LOCAL))
             own_models.refuse_unnamed(found[name].model)
             encoder.Encoder.skeleton(found[name])
         except RequestError as error:
@@ -158,11 +161,38 @@ def tasks(file: JobFile, units: Mapping[str, Unit]) -> dict[str, Task]:
         stage = file.job.stages[name]
         assert isinstance(stage, ModelStage)
         wrong = _wrong_columns(file, ("stages", name), stage, model, units[name].expressions.output_schema)
+        public = None
+        try:
+            public = _public(file, name, stage, model)
+        except RequestError as error:
+            wrong.append(error)
         problems += wrong
         if not wrong:
-            found[name] = Task(model=model, unit=units[name].reading(model.columns))
+            found[name] = Task(model=model, unit=units[name].reading(model.columns), public=public)
     raise_all(problems)
     return found
+
+
+def _public(file: JobFile, name: str, stage: ModelStage, model: TrainModel) -> pa.Table | None:
+    """The public table of a stage whose teachers vote.
+
+    Raises:
+        RequestError: it cannot be read, or teachers cannot vote on it.
+    """
+    if not isinstance(stage, PateStage) or not isinstance(model, PateModel):
+        return None
+    place, declared = ("stages", name, "public"), stage.public
+    field = ".".join(place)
+    try:
+        files = source_files.find(declared.pattern, file.path.parent, field)
+        is_csv, form = declared.csv is not None, declared.form
+        table = public_tables.read_public(files, csv_types=declared.types, is_csv=is_csv, field=field, form=form)
+        public_examples.refuse_unfit(model, table)
+        return table.select(list(model.feature_columns))
+    except RequestError as error:
+        said = error.field.removeprefix(field).removeprefix(public_examples.FIELD).strip(":. ")
+        message = f"{said} {error.message}".strip()
+        raise file.error(place, RequestError(field="", message=message, hint=error.hint)) from None
 
 
 def _wrong_columns(

@@ -87,6 +87,7 @@ def run_training(
                 salt=salt,
                 tell=tell,
                 whole=input_types.whole_columns(request.tasks[name].unit.expressions.output_schema),
+                public=request.tasks[name].public,
             )
             fitted = one.run(_statement(plan, unit, made_up), _preparation(request, name))
         except RequestError as error:  # all that is public was refused before; it was charged since

@@ -323,6 +323,50 @@ PARTS: dict[str, tuple[str, ...]] = {
         evaluation: {cells: 32}
         """,
     ),
+    "PateStage": (
+        """
+        kind: pate
+        share: 2
+        public: {parquet: unlabelled.parquet}
+        unit_columns: {last_day: "max(day) OVER ()"}
+        where: "day <= 105"
+        max_rows_per_unit: 1000
+        max_examples_per_unit: 16
+        label: {kind: binary, column: returns}
+        features:
+          weekday: {kind: category, categories: [1, 2, 3, 4, 5, 6, 7]}
+          price: {kind: number, min_value: 0, max_value: 300}
+        pairs: [[weekday, price]]
+        model: {kind: linear}
+        fit: {teachers: 500, answers: 100}
+        whiten: false
+        held_out: 0.1
+        evaluation: {cells: 32}
+        """,
+    ),
+    "TeachersModel": (
+        "{teachers: 1000, answers: 200, asked: 500, threshold: 650, steps: 5, learning_rate: 2}",
+        "{teachers: 250}",
+    ),
+    "PublicModel": (
+        "{parquet: unlabelled.parquet}",
+        "{csv: unlabelled.csv, types: {price: double}, quoted: false}",
+        """
+        csv: unlabelled.txt
+        types: {weekday: int64, price: double, opened: date, audited_at: timestamp, closed: date}
+        delimiter: ";"
+        quote: "'"
+        decimal: ","
+        thousands: "."
+        nulls: ["", "-"]
+        encoding: cp1252
+        header: false
+        names: [weekday, price, opened, audited_at, closed]
+        date_format: "%d.%m.%Y"
+        timestamp_format: "%d.%m.%Y %H:%M"
+        formats: {closed: "%d %b %Y"}
+        """,
+    ),
     "FederateStage": (
         """
         kind: federate

@@ -41,7 +41,7 @@ from dp_pipelines.jobs.spec.table_models import (
     listed_lookups,
     unit_of_rows,
 )
-from dp_pipelines.jobs.spec.train_models import FederateStage, TrainStage
+from dp_pipelines.jobs.spec.train_models import FederateStage, PateStage, TrainStage
 from dp_pipelines.query.best import Best
 from dp_pipelines.query.compare import Compare
 from dp_pipelines.query.kept import Kept
@@ -168,7 +168,7 @@ class Stage(OverUnits, DeclaredFields):
         kept: KeptModel | None
 
 
-AnyStage = Annotated[Stage | TrainStage | FederateStage, Field(discriminator="kind")]
+AnyStage = Annotated[Stage | TrainStage | FederateStage | PateStage, Field(discriminator="kind")]
 
 
 class Expect(JobModel):
@@ -434,13 +434,13 @@ def _without_unknown_kinds(document: Content) -> tuple[Any, list[RequestError], 
     problems, collected, known = [], [], dict(stages)
     for name, stage in stages.items():
         kind = stage.get("kind") if isinstance(stage, Mapping) else None
-        if isinstance(kind, str) and kind not in ("aggregate", "train", "federate"):
+        if isinstance(kind, str) and kind not in ("aggregate", "train", "federate", "pate"):
             field = document.named(("stages", name, "kind"), f"stages.{name}.kind")
             if kind == "collected":
                 message = "has no central budget, and only dp-pipelines plan, run, runs and ledger know such jobs"
                 collected.append(RequestError(field=field, message=message, hint="see docs/collect.md"))
                 continue
-            message, hint = "is no kind of stage", "write kind: aggregate, train, federate, or collected"
+            message, hint = "is no kind of stage", "write kind: aggregate, train, federate, pate, or collected"
             problems.append(RequestError(field=field, message=message, hint=hint))
             known[name] = {**stage, "kind": "aggregate"}
     return {**document.data, "stages": known}, problems, collected

@@ -232,6 +232,10 @@ class SourceModel(_Files):
         return self
 
 
+class PublicModel(_Files):
+    """A public table: Parquet files, or CSV files, whose types follow from the cells where none are declared."""
+
+
 def _on(value: Any) -> Any:
     names = [value] if isinstance(value, str) else value
     listed = [(name, name) for name in names] if isinstance(names, list) else []

@@ -1,6 +1,6 @@
-"""Stages of a job file that release a model, and the library's `TrainModel` or `FederateModel` that each becomes.
+"""Stages of a job file that release a model, and the library's `TrainModel`, `FederateModel` or `PateModel` that each becomes.
 
-In: what stands under a stage with `kind: train` or `kind: federate`. Out: checked models. Holds: their fields are those of the
+In: what stands under a stage with `kind: train`, `federate` or `pate`. Out: checked models. Holds: their fields are those of the
 library's models and their parts; what is wrong is told by the library's own errors. Not covered: whether columns exist and have
 types that can play their part (`jobs.request.train_tasks`).
 """
@@ -12,8 +12,10 @@ from pydantic import Field
 
 from dp_pipelines.jobs.spec.base_models import OverUnits, Share
 from dp_pipelines.jobs.spec.declared import DeclaredFields, DeclaredModel, Held, made_of
+from dp_pipelines.jobs.spec.source_models import PublicModel
 from dp_pipelines.query import train_model
 from dp_pipelines.query.federate_model import FederateModel, Rounds
+from dp_pipelines.query.pate_model import NOT_OF_TEACHERS, PateModel, Teachers
 from dp_pipelines.query.train_model import TrainModel
 
 _OF_EVALUATION = ("privacy_unit", "evaluation_cells", "weighting", "evaluation_examples", "evaluation_by")
@@ -86,6 +88,11 @@ class RoundsModel(DeclaredModel[Rounds]):
     """How a model is fitted in federated rounds; what is left out has a default that needs no look at data."""
 
 
+@made_of(Teachers, leave_out=NOT_OF_TEACHERS)
+class TeachersModel(DeclaredModel[Teachers]):
+    """How teachers vote and are fitted; what is left out has a default that needs no look at data."""
+
+
 @made_of(train_model.EvaluationGroups)
 class GroupsModel(DeclaredModel[train_model.EvaluationGroups]):
     """By which groups of held-out examples a model is evaluated too."""
@@ -140,4 +147,21 @@ class FederateStage(ModelStage):
     kind: Annotated[
         Literal["federate"],
         Field(description="A model that clients train in federated rounds, under the job's budget."),
+    ]
+
+
+@made_of(PateModel, leave_out=_OF_EVALUATION, keys={"fit": "steps"})
+class PateStage(ModelStage):
+    """A model that learns from noisy votes of teachers about public examples, under the job's budget."""
+
+    kind: Annotated[
+        Literal["pate"],
+        Field(description="A model that learns what teachers vote about public examples, under the job's budget."),
+    ]
+    public: Annotated[
+        PublicModel,
+        Field(
+            description="The public table on which teachers vote, with the columns of the features as examples have them. "
+            "Nothing in it is protected: its rows are counted and named, and must be nobody's secret."
+        ),
     ]

@@ -230,6 +230,10 @@ def _clamps(stage: Mapping[str, Any]) -> list[str]:
 def _sums(stage: Mapping[str, Any]) -> str:
     """Describes a stage of clipped sums."""
     noise = f"noise multiplier {number(stage['noise_multiplier'])}, times the clip norm of a unit"
+    if "votes" in stage:
+        return _votes(stage)
+    if "held_out" not in stage and stage["coordinates"] == 1:
+        return f"{stage['steps']} tests of whether teachers agree, each with {number(stage['noise_multiplier'])} votes of noise"
     if "held_out" not in stage:
         return f"one sum of {stage['coordinates']} coordinates over the training units, {noise}"
     rate = stage["sampling_rate"]
@@ -246,6 +250,13 @@ def _sums(stage: Mapping[str, Any]) -> str:
         f"{stage['steps']} gradient steps of {stage['coordinates']} parameters over {over}, each with {noise}{norm}; "
         f"{stage['held_out']:.0%} of the units are held out{crossed}"
     )
+
+
+def _votes(stage: Mapping[str, Any]) -> str:
+    """Describes votes of teachers."""
+    votes = stage["votes"]
+    hints = "".join(f"; note: {hint}" for hint in votes["hints"])
+    return f"{'; '.join(votes['words'])}{hints}; {stage['held_out']:.0%} of the units are held out"
 
 
 def _rounds(stage: Mapping[str, Any], over: str) -> str:

@@ -16,6 +16,7 @@ from dp_pipelines import Plan
 from dp_pipelines.audit import audit, fitted, made_up
 from dp_pipelines.plan_stages import training_parts
 from dp_pipelines.query.federate_model import FederateModel, Rounds
+from dp_pipelines.query.pate_model import PateModel, Teachers
 from dp_pipelines.query.train_model import (
     MLP,
     BinaryLabel,
@@ -38,6 +39,9 @@ FEATURES = {
 }
 
 
+TEACHERS = Teachers(teachers=20, answers=10, asked=30, steps=10)
+
+
 def model(**changes: Any) -> TrainModel:
     base: dict[str, Any] = {
         "privacy_unit": "who",
@@ -49,6 +53,8 @@ def model(**changes: Any) -> TrainModel:
     }
     if changes.pop("federate", False):
         return FederateModel(**{**base, "expected_clients": 20, **changes})
+    if changes.pop("pate", False):
+        return PateModel(**{**base, "steps": TEACHERS, **changes})
     return TrainModel(**{**base, **changes})
 
 
@@ -88,6 +94,9 @@ def wrong(plan: Plan) -> dict[str, str]:
         {"federate": True, "steps": Rounds(steps=3, schedule="linear")},
         {"federate": True, "steps": Rounds(steps=2, method="fedsgd", sampling_rate=0.5), "whiten": False},
         {"federate": True, "steps": Rounds(steps=2, local_epochs=2), "model": MLP(hidden=(4,))},
+        {"pate": True},
+        {"pate": True, "steps": Teachers(teachers=500, answers=300, asked=300, threshold=280), "whiten": False},
+        {"pate": True, "label": ClassLabel(column="y", classes=("a", "b", "c")), "model": MLP(hidden=(4,))},
         {"steps": Steps(steps=4, candidates=[FitCandidate(), FitCandidate(learning_rate=0.5), FitCandidate(steps=2)])},
         {
             "steps": Steps(candidates=[FitCandidate(steps=1), FitCandidate(steps=3)], sampling_rate=0.5),
@@ -98,7 +107,7 @@ def wrong(plan: Plan) -> dict[str, str]:
     ids=lambda changes: ",".join(changes) or "plain",
 )
 def test_a_model_reads_what_its_records_name_and_nothing_else_leaves(changes: dict[str, Any]) -> None:
-    if "model" in changes or "federate" in changes:
+    if {"model", "federate", "pate"} & set(changes):
         pytest.importorskip("numba")
     plan = Plan(epsilon=8, delta=1e-5, stages={"model": model(**changes)})
     found = fitted.findings(plan, "model")
@@ -298,6 +307,94 @@ def test_a_choice_that_is_surer_than_its_record_says_is_found(monkeypatch: pytes
     )
     faulty = Plan.restore(plan.frozen(), epsilon=8, delta=1e-5, stages={"model": model(steps=CANDIDATES)})
     assert ("model.choice", "record of best") in broken(audit.audit(faulty, replays=1000, false_alarms=1e-10))
+
+
+VOTES, ANSWERS = "dp_pipelines.training.teachers.votes:", "dp_pipelines.training.teachers.noisy_answers:"
+FAULTS_OF_VOTES = {
+    "teachers of all units": Fault(
+        "dp_pipelines.training.teachers.votes_fit:VotesFit._votes",
+        "encoded = training.encoded(",
+        "encoded = TrainingUnits(dataclasses.replace(training._all, held_out=1e-9)).encoded(",
+        "fit",
+    ),
+    "a teacher sees two blocks": Fault(
+        f"{VOTES}votes_of",
+        "order[ends[block] : ends[block + 1]]",
+        "order[ends[block] : ends[min(block + 2, len(ends) - 1)]]",
+        OF_MODEL,
+    ),
+    "a teacher votes twice": Fault(
+        f"{VOTES}votes_of", "counts[places, classes] += 1", "counts[places, classes] += 2", OF_MODEL
+    ),
+    "noise for a change of one in the votes": Fault(
+        f"{ANSWERS}noise_of_answers", "norm=MOVED_OF_ANSWER", "norm=1.0", OF_MODEL
+    ),
+    "noise for a part of a change in the tests": Fault(
+        f"{ANSWERS}noise_of_tests", "norm=MOVED_OF_TEST", "norm=0.5", f"{OF_MODEL}.tests"
+    ),
+    "answers beyond those that are paid for": Fault(
+        f"{ANSWERS}noisy_answers", "len(examples) == steps.answers", "len(examples) > steps.answers", "draws of model"
+    ),
+    "answers without noise": Fault(
+        f"{ANSWERS}noisy_answers", "np.argmax(answers.release(own))", "np.argmax(own)", "draws of model"
+    ),
+    "tests without noise": Fault(
+        f"{ANSWERS}noisy_answers", "tests.release(own.max(keepdims=True))", "own.max(keepdims=True)", "draws of model.tests"
+    ),
+    "a message that counts": Fault(
+        "dp_pipelines.training.teachers.votes_fit:VotesFit._asked",
+        'f"asking the teachers of {self.name}"',
+        'f"asking {voted.max()}"',
+        "follows from what was drawn",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("fault", FAULTS_OF_VOTES)
+def test_a_fault_of_one_line_in_the_votes_of_teachers_is_found(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("numba")
+    plan = planned(pate=True, steps=Teachers(teachers=6, answers=10, asked=100, threshold=3, steps=10))
+    plant(monkeypatch, *FAULTS_OF_VOTES[fault][:3])
+    assert FAULTS_OF_VOTES[fault].found in wrong(plan)
+
+
+def test_votes_are_replayed_and_agree_with_their_records() -> None:
+    pytest.importorskip("numba")
+    found = audit.audit(planned(pate=True), replays=2000, false_alarms=1e-10)
+    assert found.agrees
+    assert {line.name for line in found.lines} >= {"model", "model.tests", "model.evaluation"}
+
+
+@pytest.mark.parametrize(
+    ("place", "old", "new", "found"),
+    [
+        ("dp_pipelines.training.teachers.noisy_answers:noise_of_answers", "=MOVED_OF_ANSWER", "=1.0", "noise of"),
+        ("dp_pipelines.training.teachers.noisy_answers:noise_of_tests", "=MOVED_OF_TEST", "=0.7", "noise of"),
+    ],
+)
+def test_noise_for_less_than_a_vote_is_found_in_replays(
+    place: str, old: str, new: str, found: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("numba")
+    plan = planned(pate=True)
+    plant(monkeypatch, place, old, new)
+    assert any(what.startswith(found) for _, what in broken(audit.audit(plan, replays=2000, false_alarms=1e-10)))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "stage"),
+    [
+        ("size=1, times=steps.settled_asked", "size=1, times=1", "model.tests"),
+        ("size=task.classes, times=steps.answers", "size=task.classes, times=steps.answers - 1", "model"),
+    ],
+)
+def test_tests_and_answers_that_are_not_all_charged_are_found(
+    old: str, new: str, stage: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("numba")
+    plant(monkeypatch, "dp_pipelines.plan_stages.training_parts:_of_votes", old, new)
+    plan = Plan(epsilon=8, delta=1e-5, stages={"model": model(pate=True)})
+    assert any(name == stage and what.startswith("record of") for name, what in broken(audit.audit(plan, replays=1000)))
 
 
 def test_candidates_with_more_steps_than_the_audit_takes_are_shortened_and_stay_different() -> None:

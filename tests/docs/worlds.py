@@ -97,6 +97,17 @@ def weekly(folder: pathlib.Path) -> None:
     (folder / "windows.yaml").write_text(other)
 
 
+def weekly_and_unlabelled(folder: pathlib.Path) -> None:
+    """The same, with a public table of examples without labels."""
+    weekly(folder)
+    made = np.random.default_rng(8)
+    table = {
+        "lines": made.integers(1, 20, 400),
+        "area": [("north", "south")[number] for number in made.integers(0, 2, 400)],
+    }
+    pq.write_table(pa.table(table), folder / "unlabelled.parquet")
+
+
 MODEL_JOB = """
 dataset: shop
 privacy_unit: CUSTOMER_ID
@@ -161,6 +172,7 @@ WORLDS: dict[str, Callable[[pathlib.Path], None]] = {
     "docs/ab_tests.md": an_ab_test,
     "docs/training.md": weekly,
     "docs/federate.md": weekly,
+    "docs/pate.md": weekly_and_unlabelled,
     "docs/ledger.md": weekly,
     "docs/schedule.md": weekly,
     "docs/tune.md": weekly,

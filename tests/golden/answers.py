@@ -38,7 +38,15 @@ def call(*arguments: object) -> Said:
     return Said(code, out.getvalue(), err.getvalue())
 
 
-SAID_OF_NOISE = ("limits", "good_from", "good_from_left_out", "mostly_noise", "noise_of_others_without", "expected_auc")
+SAID_OF_NOISE = (
+    "limits",
+    "good_from",
+    "good_from_left_out",
+    "mostly_noise",
+    "noise_of_others_without",
+    "expected_auc",
+    "votes",
+)
 """What `plan --json` computes from the noise that it prints anyway: tests/planning is about that."""
 
 

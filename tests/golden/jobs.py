@@ -18,7 +18,10 @@ FEDERATED = 6
 BY_TURNS = 4
 """Jobs with federated rounds of clients who take turns, half of them with correlated noise."""
 
-ALL = NUMBER + JOBS_OF_EACH * len(LATER) + FEDERATED + BY_TURNS
+VOTED = 6
+"""Jobs with a stage whose teachers vote, which came last."""
+
+ALL = NUMBER + JOBS_OF_EACH * len(LATER) + FEDERATED + BY_TURNS + VOTED
 
 STRATEGIES = ("auto", "truncated_geometric", "laplace", "gaussian", "weighted_gaussian", "sips")
 BOUNDS: list[dict[str, Any]] = [
@@ -159,6 +162,15 @@ def by_turns(number: int, draw: random.Random) -> dict[str, Any]:
     return {**train(draw), "kind": "federate", "expected_clients": 30_000, "fit": fit}
 
 
+def pate(draw: random.Random) -> dict[str, Any]:
+    """A stage whose teachers vote."""
+    fit: dict[str, Any] = {"teachers": draw.choice([20, 500]), "answers": draw.choice([1, 30])}
+    fit |= draw.choice([{}, {"asked": 70}, {"threshold": 15}, {"steps": 9, "learning_rate": 0.5}])
+    stage = train(draw)
+    label = stage["label"] if stage["label"]["kind"] != "number" else {"kind": "binary", "column": "dear"}
+    return {**stage, "kind": "pate", "label": label, "fit": fit, "public": {"parquet": "public.parquet"}}
+
+
 def job(number: int) -> dict[str, Any]:
     """One of the jobs.
 
@@ -166,13 +178,16 @@ def job(number: int) -> dict[str, Any]:
     True
     """
     draw = random.Random(f"dp_pipelines {number}")  # a fixed table of jobs, not privacy noise
-    federated = number >= ALL - FEDERATED - BY_TURNS
-    later = LATER[(number - NUMBER) // JOBS_OF_EACH] if number >= NUMBER and not federated else None
+    voted = number >= ALL - VOTED
+    federated = number >= ALL - VOTED - BY_TURNS - FEDERATED and not voted
+    later = LATER[(number - NUMBER) // JOBS_OF_EACH] if number >= NUMBER and not federated and not voted else None
     stages = {f"s{place}": aggregate(number + 31 * place, draw, later) for place in range(draw.choice([1, 1, 2, 3]))}
     if number % 8 == 5:
         stages = {**stages, "model": train(draw)} if draw.random() < 0.5 else {"model": train(draw)}
     if federated:
-        stages = {"model": (by_turns if number >= ALL - BY_TURNS else federate)(number, draw)}
+        stages = {"model": (by_turns if number >= ALL - VOTED - BY_TURNS else federate)(number, draw)}
+    if voted:
+        stages = {"model": pate(draw)}
     budget: dict[str, Any] = {"epsilon": draw.choice([0.5, 2.0, 8.0]), "delta": draw.choice([1e-9, 1e-6, 1e-5])}
     if draw.random() < 0.4:
         budget |= {"runs": draw.choice([2, 12, 52]), "split": draw.choice(["constant", "linear", "exponential"])}

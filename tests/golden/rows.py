@@ -32,8 +32,9 @@ def purchases() -> pa.Table:
 
 
 def written(folder: pathlib.Path) -> None:
-    """Write them where the jobs look."""
+    """Write them where the jobs look, and beside them a public table of features."""
     (folder / "data").mkdir()
     rows = purchases()
     pa.parquet.write_table(rows.slice(0, 1000), folder / "data" / "a.parquet")
     pa.parquet.write_table(rows.slice(1000), folder / "data" / "b.parquet", row_group_size=700)
+    pa.parquet.write_table(rows.select(["weight", "product"]).slice(0, 200), folder / "public.parquet")

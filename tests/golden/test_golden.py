@@ -32,7 +32,7 @@ def test_the_made_up_jobs_have_every_kind_of_metric_strategy_stage_and_bound() -
     metrics = [metric for stage in stages for metric in stage.get("metrics", {}).values()]
     known = set(metric_models.MODELS)
     assert {metric["kind"] for metric in metrics} == known == {*jobs.KINDS, *jobs.LATER}
-    assert {stage["kind"] for stage in stages} == {"aggregate", "train", "federate"}
+    assert {stage["kind"] for stage in stages} == {"aggregate", "train", "federate", "pate"}
     private = [stage["partitions"]["private"] for stage in stages if "private" in stage.get("partitions", {})]
     assert {one["strategy"] for one in private} == set(jobs.STRATEGIES)
     assert all(bounds in [stage.get("bounds") for stage in stages] for bounds in jobs.BOUNDS)

@@ -216,14 +216,12 @@ class Examples:
             folder, name: as for `write`.
             matrix: (width, new width), finite. Public, or released privately.
         """
-        (whole, exponent), largest = whole_numbers(matrix), 2.0**FEATURE_BITS
         rows_path, portion = pathlib.Path(folder) / f"{name}.rows", max(1, PORTION // max(matrix.shape))
+        whole = whole_numbers(matrix)
         with Writing(rows_path) as rows:
             for begin in range(0, self.rows, portion):
                 features = self._features.array[begin : begin + portion]
-                numbers = np.rint(features.astype(np.float64) * largest)
-                product = np.clip(numbers, -largest, largest, out=numbers) @ whole
-                rows.write(np.ldexp(product, -exponent - FEATURE_BITS, out=product).astype(np.float32), len(whole.T))
+                rows.write(multiplied(features, whole), matrix.shape[1])
                 self._touch(features.nbytes)
         return type(self)(rows_path, self._labels_path, self._starts, matrix.shape[1], self._groups)
 
@@ -276,6 +274,23 @@ def whole_numbers(matrix: NDArray[np.float64]) -> tuple[NDArray[np.float64], int
     bits = 53 - 1 - FEATURE_BITS - max(1, matrix.shape[0] - 1).bit_length()
     exponent = bits - math.frexp(largest)[1] if largest > 0 else 0
     return np.rint(np.ldexp(matrix, exponent)), exponent
+
+
+def multiplied(features: Features, matrix: tuple[NDArray[np.float64], int]) -> Features:
+    """Rows of features times a matrix, each the same bits whatever other rows are there.
+
+    Args:
+        features: multiples of 2**-16 from -1 to 1.
+        matrix: as `whole_numbers` gives it.
+
+    >>> multiplied(np.array([[1, 0.5]], np.float32), whole_numbers(np.array([[2.0], [4.0]]))).tolist()
+    [[4.0]]
+    """
+    (whole, exponent), largest = matrix, 2.0**FEATURE_BITS
+    numbers = np.rint(features.astype(np.float64) * largest)
+    product = np.clip(numbers, -largest, largest, out=numbers) @ whole
+    result: Features = np.ldexp(product, -exponent - FEATURE_BITS, out=product).astype(np.float32)
+    return result
 
 
 def by_unit(table: pa.Table, unit: Sequence[str], kept: NDArray[np.bool_]) -> tuple[Places, Places]:

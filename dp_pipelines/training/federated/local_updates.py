@@ -121,7 +121,7 @@ class LocalUpdates:
         if chunk.features.shape[1:] != (self.width,):  # compiled loops would read on, in other clients' rows
             raise ValueError("the rows of a chunk do not have the model's width")
         step = math.ldexp(1.0, math.frexp(norm)[1] - linear.CLIP_BITS - 1)
-        published, result = self._by_input(parameters), np.zeros(self.size)
+        published, result = self.by_input(parameters), np.zeros(self.size)
         each = max(1, UPDATES // self.size)
         with np.errstate(all="ignore"):
             for first in range(0, chunk.units, each):
@@ -130,15 +130,31 @@ class LocalUpdates:
                 result += linear._whole(updates, norm, step).sum(axis=0)
         return self._by_output(result * step)
 
+    def trained(self, chunk: Chunk) -> Floats:
+        """The parameters that each client trains from the first published ones: float64 (units, size), not clipped.
+
+        Those of a client follow from its own rows, in their order, bit for bit; they may be no numbers.
+
+        Args:
+            chunk: of few clients: all their parameters are in memory.
+        """
+        if chunk.features.shape[1:] != (self.width,):  # compiled loops would read on, in other clients' rows
+            raise ValueError("the rows of a chunk do not have the model's width")
+        start = self.initial()
+        published, updates = self.by_input(start), np.zeros((chunk.units, self.size))
+        with np.errstate(all="ignore"):
+            self._train(published, chunk, 0, updates)
+            return np.array([self._by_output(published - update) for update in updates]).reshape(chunk.units, self.size)
+
     def _train(self, published: Floats, chunk: Chunk, first: int, updates: Floats) -> None:
         from dp_pipelines.training.federated import local_loops  # loads Numba
 
         number = self.label if isinstance(self.label, NumberLabel) else None
         kinds = {BinaryLabel: local_loops.BINARY, ClassLabel: local_loops.CLASSES, NumberLabel: local_loops.NUMBER}
         local_loops.train_clients(
-            _constant(chunk.features),
-            _constant(chunk.labels),
-            _constant(chunk.starts),
+            constant(chunk.features),
+            constant(chunk.labels),
+            constant(chunk.starts),
             first,
             published,
             np.array(self.sizes, np.int64),
@@ -152,7 +168,7 @@ class LocalUpdates:
             updates,
         )
 
-    def _by_input(self, parameters: Floats) -> Floats:
+    def by_input(self, parameters: Floats) -> Floats:
         """Parameters in the order of `local_loops`: those of a linear model are stored by output."""
         if self.hidden or self.label.outputs == 1:
             return np.ascontiguousarray(parameters, np.float64)
@@ -170,7 +186,7 @@ class LocalUpdates:
         self.clipped_sum(self.initial(), row, 1.0)
 
 
-def _constant(array: NDArray[Any]) -> NDArray[Any]:
+def constant(array: NDArray[Any]) -> NDArray[Any]:
     """An array that cannot be written, as those from files cannot: loops are compiled for one kind of array alone."""
     whole = np.ascontiguousarray(array).view(np.ndarray)
     whole.flags.writeable = False

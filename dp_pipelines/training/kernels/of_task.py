@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dp_pipelines.query.federate_model import FederateModel
+from dp_pipelines.query.pate_model import PateModel
 from dp_pipelines.query.train_model import MLP, LinearModel, TrainModel
 from dp_pipelines.training import scoring
 from dp_pipelines.training.features.encoder import layout_of
@@ -17,6 +18,7 @@ from dp_pipelines.training.federated.local_updates import LocalUpdates
 from dp_pipelines.training.kernels.linear import LinearKernel
 from dp_pipelines.training.kernels.own_gradients import GradientKernel
 from dp_pipelines.training.libraries import compiles, refuse_missing
+from dp_pipelines.training.teachers import votes
 
 if TYPE_CHECKING:
     from dp_pipelines.training.trainer import Kernel
@@ -34,7 +36,9 @@ def kernel_of(task: TrainModel, key: bytes) -> "Kernel":
         DpError: this machine cannot train it, see `check_places` of the kernels.
     """
     if isinstance(task, FederateModel):
-        return _of_clients(task, key)
+        return _compiled(task, LocalUpdates.of(task, key))
+    if isinstance(task, PateModel):
+        return _compiled(task, votes.learner(task, key))
     if isinstance(task.model, LinearModel):
         return _coded(task) if compiles() else _over_columns(task)
     refuse_missing(task.model)
@@ -61,12 +65,11 @@ def kernel_of(task: TrainModel, key: bytes) -> "Kernel":
     return other
 
 
-def _of_clients(task: FederateModel, key: bytes) -> "Kernel":
-    """Updates that clients compute, in place of gradients."""
+def _compiled(task: TrainModel, local: LocalUpdates) -> "Kernel":
+    """What clients or teachers compute, in place of gradients."""
     refuse_missing(task.model, local=True)
-    clients = LocalUpdates.of(task, key)
-    clients.compile()
-    return clients
+    local.compile()
+    return local
 
 
 def _coded(task: TrainModel) -> "Kernel":
