@@ -50,12 +50,16 @@ class Meeting:
         with tempfile.TemporaryDirectory() as folder:
             differs = self._take_part(pathlib.Path(folder), None, "nothing was charged or read")
         if differs:
+            if "plans" in differs:  # then their rounds do
+                differs.remove("rounds")
             listed = " and ".join(differs)
-            raise RequestError(
-                field="parties",
-                message=f"do not run the same: {listed} differ",
-                hint="copy one job file to all, and give all the same --run-id and --param",
-            )
+            hint = "copy one job file to all, and give all the same --run-id and --param"
+            if differs == ["rounds"]:
+                hint = (
+                    "their ledgers have counted different numbers of runs of this plan, whose split gives each its own noise: "
+                    "write split: constant, or another budget"
+                )
+            raise RequestError(field="parties", message=f"do not run the same: {listed} differ", hint=hint)
 
     def add(self, numbers: Integers, folder: pathlib.Path) -> Integers:
         """The sums of all parties' numbers.

@@ -62,7 +62,12 @@ async def _meet(mpc: Any, said: dict[str, str]) -> list[str]:
     """The names of what is not the same for all parties: all that they tell each other in the clear."""
     told = await mpc.transfer(json.dumps(said, sort_keys=True))
     others = [json.loads(each) for each in told]
-    return sorted({name for each in others for name in {*said, *each} if each.get(name) != said.get(name)})
+    # Own names alone: what others call something is theirs to choose, and is not shown.
+    return [
+        name
+        for name, own in said.items()
+        if any(not isinstance(each, dict) or each.get(name) != own for each in others)
+    ]
 
 
 async def _sums(mpc: Any, numbers: Integers, holders: list[int]) -> Integers:
