@@ -8,6 +8,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 from collections.abc import Callable
 
 import pyarrow as pa
@@ -125,6 +126,8 @@ def here(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> Shop:
 def compare(name: str, page: str) -> None:
     """A page with its golden file; the digest of the plan, which follows from all of it, may change."""
     page = re.sub(r"\*\*Plan\*\*: [0-9a-f]{16}", "**Plan**: ...", page)
+    page, _, mark = page.rpartition("\n<!-- ")
+    assert re.fullmatch(r"written by dp-pipelines [0-9a-f]{64} -->\n", mark)
     file = GOLDEN / f"{name}.md"
     if os.environ.get("UPDATE_GOLDEN"):
         file.write_text(page)
@@ -261,6 +264,36 @@ def test_a_page_cannot_stand_in_a_release_or_replace_a_folder(here: Shop, call: 
     assert said.code == 2
     assert "is a folder" in said.err
     assert call("describe", "job.yaml", "--output", "nowhere/page.html").code == 1
+
+
+def test_no_file_is_replaced_but_a_page_that_nobody_has_written_in(here: Shop, call: Call) -> None:
+    """A slip of the pen would cost a job file, rows, what a ledger remembers, or a day's answers."""
+    here.write()
+    assert call("run", "job.yaml", "--output", "out", "--runner", "local").code == 0
+    pathlib.Path("other.md").write_text("# Notes\n")
+    pathlib.Path("release").mkdir()
+    shutil.copytree("out", "release/kept")
+    pathlib.Path("release/manifest.json").write_text("{}")
+    kept = ("job.yaml", DEFAULT_NAME, "data/part-0.parquet", "other.md", "out/weekly.parquet")
+    before = {name: pathlib.Path(name).read_bytes() for name in kept}
+    for command in (("describe", "job.yaml"), ("report", "out")):
+        for name in (*kept, "/dev/null", "release/kept/page.html"):
+            said = call(*command, "--output", name)
+            assert said.code == 2, name
+            assert name in said.err
+    assert {name: pathlib.Path(name).read_bytes() for name in kept} == before
+    for name in ("page.md", "page.html"):
+        for _ in range(2):
+            assert call("describe", "job.yaml", "--output", name).code == 0
+    page = pathlib.Path("page.md")
+    answered = page.read_text().replace("Who is responsible, and who operates the job?", "The shop.")
+    page.write_text(answered)
+    said = call("describe", "job.yaml", "--output", "page.md")
+    assert said.code == 2
+    assert "in which somebody has written, and is not replaced; name another file" in said.err
+    assert page.read_text() == answered
+    pathlib.Path("page.html").write_bytes(b"")  # nothing is lost
+    assert call("describe", "job.yaml", "--output", "page.html").code == 0
 
 
 def test_a_job_that_no_budget_can_pay_is_refused_with_three(here: Shop, call: Call) -> None:
