@@ -167,6 +167,18 @@ def test_three_processes_publish_one_table_which_is_near_that_of_all_rows(
     assert counted.sum() * 0.6 - 12 * stddev < orders < counted.sum() + 12 * stddev
 
 
+def test_a_total_over_all_rows_of_all_parties_is_released(tmp_path: pathlib.Path) -> None:
+    """It has no key columns, so its public list has no entries."""
+    said = job(free_ports(3), budget={"epsilon": 8.0, "delta": 1e-6})
+    total = {"kind": "aggregate", "partition_by": [], "bounds": {"max_contributions_per_partition": 4}}
+    said["stages"]["all"] = {**total, "metrics": {"orders": {"kind": "count"}}}
+    world = World.made(tmp_path, said)
+    ended = world.together("--run-id", "r")
+    assert [code for code, _, _ in ended.values()] == [0, 0, 0], ended
+    (row,) = pq.read_table(tmp_path / "south" / "out" / "all.parquet").to_pylist()
+    assert abs(row["orders"] - len(NORTH) - len(SOUTH)) <= 12 * row["orders_stddev"] < len(SOUTH) / 2
+
+
 def test_plan_manifest_and_report_say_what_is_promised_who_computes_and_what_it_costs(
     world: World, done: dict[str, tuple[int, str, str]], capsys: pytest.CaptureFixture[str]
 ) -> None:
