@@ -296,6 +296,32 @@ def test_no_file_is_replaced_but_a_page_that_nobody_has_written_in(here: Shop, c
     assert call("describe", "job.yaml", "--output", "page.html").code == 0
 
 
+@pytest.mark.parametrize(
+    ("split", "noise"), [("linear", "0.25 times"), ("linear_decreasing", "4 times"), ("constant", "")]
+)
+def test_noise_that_differs_from_round_to_round_or_run_to_run_is_told_of_the_first_and_the_last(
+    split: str, noise: str, here: Shop, call: Call
+) -> None:
+    fit = {"rounds": 5, "schedule": split}
+    model = {**TRAIN, "kind": "federate", "fit": fit, "expected_clients": 2000}
+    here.write(columns={"dear": "price > 10"}, stages={"model": model})
+    plan = json.loads(call("plan", "job.yaml", "--json").out)
+    (by_round,) = [stage["noise_by_round"] for stage in plan["stages"] if "noise_by_round" in stage]
+    assert call("describe", "job.yaml", "--output", "rounds.md").code == 0
+    page = pathlib.Path("rounds.md").read_text()
+    (told,) = re.findall(
+        r"\| gaussian \| ([\d.,]+) times the most that one unit can add(.*) \|\n\| model.evaluation", page
+    )
+    assert float(told[0].replace(",", "")) == pytest.approx(by_round[0], rel=1e-3)
+    last = re.findall(r", in the first; ([\d.,]+) times in the last", told[1])
+    assert [float(each.replace(",", "")) for each in last] == pytest.approx([by_round[-1]] * bool(noise), rel=1e-3)
+    here.write(budget={"epsilon": 1.0, "delta": 1e-5, "runs": 4, "split": split})
+    assert call("describe", "job.yaml", "--output", "runs.md").code == 0
+    page = pathlib.Path("runs.md").read_text()
+    found = re.findall(r"the noise of the first run.*the last run has (.*) as much", page)
+    assert found == ([noise] if noise else [])
+
+
 def test_a_job_that_no_budget_can_pay_is_refused_with_three(here: Shop, call: Call) -> None:
     here.write(
         budget={"epsilon": 0.001, "delta": 1e-5},
