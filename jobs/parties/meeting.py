@@ -40,16 +40,27 @@ class Meeting:
     name: str
     said: Mapping[str, str]
 
-    def agree(self) -> None:
+    def agree(self, ledger: str) -> None:
         """Meet without numbers, before anything is charged or read.
 
+        Args:
+            ledger: a digest of what tells this party's ledger from any other.
+
         Raises:
-            RequestError: something differs.
+            RequestError: something differs, or parties have one ledger.
             RunFailed: somebody did not come.
         """
+        meeting = dataclasses.replace(self, said={**self.said, secure_sum.LEDGER: ledger})
         with tempfile.TemporaryDirectory() as folder:
-            differs = self._take_part(pathlib.Path(folder), None, "nothing was charged or read")
+            differs = meeting._take_part(pathlib.Path(folder), None, "nothing was charged or read")
+        if differs == [secure_sum.LEDGER]:
+            raise RequestError(
+                field="--ledger",
+                message="is the ledger of two parties, which would take their runs for one",
+                hint="give each its own: copy the job file to a folder of each, or name another ledger",
+            )
         if differs:
+            differs = [name for name in differs if name != secure_sum.LEDGER]
             if "plans" in differs:  # then their rounds do
                 differs.remove("rounds")
             listed = " and ".join(differs)

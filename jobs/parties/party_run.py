@@ -105,11 +105,11 @@ class PartyProduction(Production):
     parties: PartiesModel = dataclasses.field(kw_only=True)
     party: str = dataclasses.field(kw_only=True)
 
-    def prepare(self, foresee: Callable[[], int]) -> None:
+    def prepare(self, foresee: Callable[[], int], ledger: str) -> None:
         """Meet the others, once this party's ledger has room. Errors as for `Meeting.agree`, and those of the ledger."""
         number = foresee()  # who is refused after the others are charged costs them a run
         self.progress.show("waiting for the other parties")
-        self._meeting(number).agree()
+        self._meeting(number).agree(hashlib.sha256(f"{self.run_id} {ledger}".encode()).hexdigest())
 
     def release(
         self, number: int, folder: pathlib.Path, draws: Draws, submitted: Callable[[EngineJob], None]

@@ -14,6 +14,7 @@ from typing import Any
 from dp_pipelines.accounting.shown_costs import spent_number
 from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs.request.request import Request
+from dp_pipelines.jobs.runners import processes
 from dp_pipelines.jobs.sources import event_window
 from dp_pipelines.ledger import default_places, sources
 from dp_pipelines.ledger.entries import TUNE, Account, Run, Window
@@ -87,6 +88,14 @@ class Book:
         """Whether a run has its release already."""
         known = None if self._ledger is None else self._ledger.run(self._request.file.job.dataset, run_id)
         return known is not None and known.committed
+
+    @property
+    def known_as(self) -> str:
+        """What tells this ledger from any other: its id, or where it will be made."""
+        if self._ledger is not None:
+            return str(self._ledger.state.ledger)
+        here = processes.here()
+        return f"{here['host']} {here['machine']} {pathlib.Path(self._place).absolute()}"
 
     def tried(self, admit: Callable[[Ledger], Run]) -> int:
         """The round that a run would get, of which nothing is charged.

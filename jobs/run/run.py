@@ -230,7 +230,8 @@ def carry_out(
                 if standing:  # by another ledger
                     staging.refuse_existing(target)
                 _refuse_unready(engine, request, plan, identity, target, tell)
-                production.prepare(functools.partial(book.tried, _admission(request, plan, identity, trial=True)))
+                tried = functools.partial(book.tried, _admission(request, plan, identity, trial=True))
+                production.prepare(tried, book.known_as)
             work = ledgered_run.Work(
                 account=file.job.dataset,
                 run_id=identity,

@@ -245,6 +245,19 @@ def test_parties_whose_files_list_the_same_in_another_order_are_refused(tmp_path
         assert not (world.folder / party / "dp-ledger.sqlite").exists()
 
 
+def test_parties_of_one_folder_are_refused_since_their_ledger_would_take_them_for_one(tmp_path: pathlib.Path) -> None:
+    """They waited for each other until the time was over, and each attempt shared the table of whoever came first."""
+    said = job(free_ports(3))
+    said["parties"]["wait_seconds"] = 20
+    world = World.made(tmp_path, said)
+    started = {p: world.start("south" if p == "north" else p, "--run-id", "r", "--party", p, output=p) for p in PARTIES}
+    for party, process in started.items():
+        _, told = process.communicate(timeout=120)
+        assert process.returncode == 2, told
+        assert "is the ledger of two parties" in told
+        assert not (world.path(party).parent / "dp-ledger.sqlite").exists()
+
+
 def run_alone(world: World, party: str, run_id: str) -> int:
     """Charge a party's ledger for another job on the same rows."""
     own = yaml.safe_load(world.path(party).read_text())

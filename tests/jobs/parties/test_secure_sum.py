@@ -58,6 +58,17 @@ def test_what_differs_is_told_in_own_words_alone() -> None:
     assert asyncio.run(secure_sum._meet(Told(), said)) == ["job files", "plans"]
 
 
+@pytest.mark.parametrize(
+    ("ledgers", "found"), [("abc", []), ("aab", ["ledgers"]), ("aba", ["ledgers"]), ("baa", ["ledgers"])]
+)
+def test_all_parties_find_it_alike_where_two_have_one_ledger(ledgers: str, found: list[str]) -> None:
+    class Told:
+        async def transfer(self, own: str) -> list[str]:
+            return [json.dumps({"plans": "1", "ledgers": each}) for each in ledgers]
+
+    assert asyncio.run(secure_sum._meet(Told(), {"plans": "1", "ledgers": ledgers[0]})) == found
+
+
 @pytest.mark.slow
 def test_a_party_that_sends_a_pickle_runs_no_code_at_the_others(tmp_path: pathlib.Path) -> None:
     ports, marker = free_ports(3), tmp_path / "marker"
