@@ -40,6 +40,14 @@ class MovedOn(LedgerError):
     """Another process has begun an attempt of the same run, or ended it."""
 
 
+class _TakenBack(Exception):
+    """Ends a trial, whose events are not written."""
+
+    def __init__(self, run: Run) -> None:
+        super().__init__()
+        self.run = run
+
+
 class Ledger(AnswersLedger):
     """An open ledger.
 
@@ -172,6 +180,7 @@ class Ledger(AnswersLedger):
         records: Callable[[int], Sequence[MechanismRecord]],
         window: str = "",
         who: str = "",
+        trial: bool = False,
     ) -> Run:
         """Charge a run once: freeze its plan unless it already is, and reserve one of its rounds.
 
@@ -184,6 +193,7 @@ class Ledger(AnswersLedger):
             records: the mechanism records of a round.
             window: of event time.
             who: for the auditor.
+            trial: take all of it back, so that nothing is charged: whether it would be refused, and which round it would get.
 
         Returns:
             the run; one that was admitted before is charged no more.
@@ -237,7 +247,14 @@ class Ledger(AnswersLedger):
             }
             add(events.RUN_RESERVED, body)
 
-        self._write(step)
+        def tried(add: Adder) -> None:
+            step(add)
+            raise _TakenBack(self.state.runs[account, run_id])
+
+        try:
+            self._write(tried if trial else step)
+        except _TakenBack as found:
+            return found.run
         return self.state.runs[account, run_id]
 
     def start(self, run: Run, *, attempt: str, staging: str, where: Mapping[str, Any]) -> Run:

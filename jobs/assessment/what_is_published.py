@@ -42,13 +42,22 @@ def protections(plan: Mapping[str, Any]) -> Iterator[Block]:
             shown = "depends on the size of the group" if stddev is None else public_number(stddev)
             rows.append((stage["name"], name, str(metric.get("noise", "")).replace("+", " and "), shown))
         if "noise_multiplier" in stage:
-            noise = f"{public_number(stage['noise_multiplier'])} times the most that one unit can add"
+            each = stage.get("noise_by_round") or [stage["noise_multiplier"]]
+            noise = f"{public_number(each[0])} times the most that one unit can add"
+            if len(set(each)) > 1:
+                noise += f", in the first; {public_number(each[-1])} times in the last"
             many = "sum" if stage["steps"] == 1 else "sums"
             what = f"{stage['steps']:,} {many} of {stage['coordinates']:,} numbers"
             rows.append((stage["name"], what, "gaussian", noise))
         sentences += [f"{stage['name']}: {words}" for words in (*stage.get("limits", ()), *_selection(stage))]
     if rows:
         yield Cells(caption="Noise", head=("stage", "what", "law", "standard deviation"), rows=rows)
+        last = plan.get("last_round_noise", 1.0)
+        if last != 1:
+            yield (
+                f"This is the noise of the first run. The budget is split unevenly ({plan['split'].replace('_', ', ')}), and the "
+                f"last run has {public_number(last)} times as much."
+            )
     if sentences:
         yield "Bounds on what one unit can change, and thresholds for groups:"
         yield Listed(items=sentences)

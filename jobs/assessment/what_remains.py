@@ -140,8 +140,9 @@ def retention() -> Section:
                         "what is published, for good: erasing a person's rows later changes no release, and need not for "
                         "the guarantee to hold"
                     ),
-                    "the ledger: plans, parameters, what was spent and when, and no row; it must outlive the rows, since it "
-                    "alone knows what is left of the budget",
+                    "the ledger: plans, parameters, what was spent and when, all that was published, and what a run that has "
+                    "not ended has drawn, with its noise; no row. It must outlive the rows, since it alone knows what is left "
+                    "of the budget",
                     "folders of dp-pipelines check and tune: private, with no guarantee, until somebody removes them",
                 ]
             ),

@@ -1,14 +1,14 @@
 """The command `describe`: a privacy impact assessment of a job, as a page.
 
 In: parsed arguments. Out: the page, and a line that says where it is. Holds: no row is read, no budget touched and no ledger
-made; a published folder is never changed. Not covered: what the page says (`jobs.assessment`).
+made; what is no page, or has answers in it, is never changed. Not covered: what the page says (`jobs.assessment`).
 """
 
 import argparse
 import pathlib
 from typing import TYPE_CHECKING
 
-from dp_pipelines.errors import RequestError
+from dp_pipelines.jobs.cli import page_place
 from dp_pipelines.jobs.cli.arguments.ledger_arguments import DEFAULT_LEDGER
 from dp_pipelines.jobs.spec import job_file
 from dp_pipelines.jobs.spec.content import is_collected
@@ -36,11 +36,12 @@ def describe(given: argparse.Namespace) -> str:
         DiskError, PublishError: the page cannot be written.
     """
     target = pathlib.Path(given.output)
-    if target.is_dir() or (target.parent / "manifest.json").exists():
-        where = "is a folder" if target.is_dir() else "is inside a published folder, which is never changed"
-        raise RequestError(field=f"--output {visible(str(target))!r}", message=where, hint="name a file elsewhere")
+    page_place.refuse_unfit(target)
     page = _assessed(given)
-    text = assessment_page.to_markdown(page) if target.suffix.lower() == ".md" else assessment_page.to_html(page)
+    if target.suffix.lower() == ".md":
+        text = page_place.marked(assessment_page.to_markdown(page))
+    else:
+        text = assessment_page.to_html(page)
     write_whole(target, text.encode())
     return f"wrote {visible(str(target))}: a privacy impact assessment of {visible(page.title)}, with questions for you to answer"
 

@@ -1,7 +1,7 @@
 """The command `report`: one page of published runs, or the page of one of them drawn anew.
 
 In: published folders and the name of a page. Out: the page. Holds: it reads published files and writes that one page; a published
-folder is never changed.
+folder is never changed, nor a file that is no page.
 """
 
 import pathlib
@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from dp_pipelines.errors import RequestError
+from dp_pipelines.jobs.cli import page_place
 from dp_pipelines.release.staging import write_whole
 from dp_pipelines.report import report
 from dp_pipelines.report.key_text import visible
@@ -29,9 +30,7 @@ def write_page(folders: Sequence[str], output: str | None) -> str:
         DiskError, PublishError: the page cannot be written.
     """
     target = pathlib.Path(output if output is not None else "report.html" if len(folders) == 1 else "trends.html")
-    if target.is_dir() or (target.parent / "manifest.json").exists():
-        where = "is a folder" if target.is_dir() else "is inside a published folder, which is never changed"
-        raise RequestError(field=f"--output {visible(str(target))!r}", message=where, hint="name a file elsewhere")
+    page_place.refuse_unfit(target)
     runs = [read_run(pathlib.Path(folder)) for folder in folders]
     if len(runs) > 1:
         page, said = render_trends(runs), f"{len(runs)} runs"

@@ -40,22 +40,37 @@ class Meeting:
     name: str
     said: Mapping[str, str]
 
-    def agree(self) -> None:
+    def agree(self, ledger: str) -> None:
         """Meet without numbers, before anything is charged or read.
 
+        Args:
+            ledger: a digest of what tells this party's ledger from any other.
+
         Raises:
-            RequestError: something differs.
+            RequestError: something differs, or parties have one ledger.
             RunFailed: somebody did not come.
         """
+        meeting = dataclasses.replace(self, said={**self.said, secure_sum.LEDGER: ledger})
         with tempfile.TemporaryDirectory() as folder:
-            differs = self._take_part(pathlib.Path(folder), None, "nothing was charged or read")
-        if differs:
-            listed = " and ".join(differs)
+            differs = meeting._take_part(pathlib.Path(folder), None, "nothing was charged or read")
+        if differs == [secure_sum.LEDGER]:
             raise RequestError(
-                field="parties",
-                message=f"do not run the same: {listed} differ",
-                hint="copy one job file to all, and give all the same --run-id and --param",
+                field="--ledger",
+                message="is the ledger of two parties, which would take their runs for one",
+                hint="give each its own: copy the job file to a folder of each, or name another ledger",
             )
+        if differs:
+            differs = [name for name in differs if name != secure_sum.LEDGER]
+            if "plans" in differs:  # then their rounds do
+                differs.remove("rounds")
+            listed = " and ".join(differs)
+            hint = "copy one job file to all, and give all the same --run-id and --param"
+            if differs == ["rounds"]:
+                hint = (
+                    "their ledgers have counted different numbers of runs of this plan, whose split gives each its own noise: "
+                    "write split: constant, or another budget"
+                )
+            raise RequestError(field="parties", message=f"do not run the same: {listed} differ", hint=hint)
 
     def add(self, numbers: Integers, folder: pathlib.Path) -> Integers:
         """The sums of all parties' numbers.

@@ -105,10 +105,11 @@ class PartyProduction(Production):
     parties: PartiesModel = dataclasses.field(kw_only=True)
     party: str = dataclasses.field(kw_only=True)
 
-    def prepare(self) -> None:
-        """Meet the others. Errors as for `Meeting.agree`."""
+    def prepare(self, foresee: Callable[[], int], ledger: str) -> None:
+        """Meet the others, once this party's ledger has room. Errors as for `Meeting.agree`, and those of the ledger."""
+        number = foresee()  # who is refused after the others are charged costs them a run
         self.progress.show("waiting for the other parties")
-        self._meeting().agree()
+        self._meeting(number).agree(hashlib.sha256(f"{self.run_id} {ledger}".encode()).hexdigest())
 
     def release(
         self, number: int, folder: pathlib.Path, draws: Draws, submitted: Callable[[EngineJob], None]
@@ -163,14 +164,17 @@ class PartyProduction(Production):
         text = json.dumps([self.plan.digest, self.run_id])
         return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little")
 
-    def _meeting(self, number: int | None = None) -> Meeting:
+    def _meeting(self, number: int) -> Meeting:
         job, values = self.request.file.job.model_dump(mode="json"), self.request.values
+        # By their noise: where all rounds have the same, it does not matter how often each party has run alone.
+        records = json.dumps([record.to_json() for record in self.plan.round(number).mechanisms])
         said = {
-            "job files": hashlib.sha256(json.dumps(job, sort_keys=True).encode()).hexdigest(),
+            # In the order of the file, which is that of stages, metrics and members, and so of all numbers that are added.
+            "job files": hashlib.sha256(json.dumps(job).encode()).hexdigest(),
             "parameters": json.dumps({name: str(value) for name, value in sorted(values.items())}),
             "plans": self.plan.digest,
             "run ids": self.run_id,
             "versions of dp-pipelines": importlib.metadata.version("dp-pipelines"),
-            "rounds": str(number),
+            "rounds": hashlib.sha256(records.encode()).hexdigest(),
         }
         return Meeting(parties=self.parties, name=self.party, said=said)

@@ -25,6 +25,9 @@ PORTION = 2**16
 
 LOOPBACK = ("127.0.0.1", "localhost")
 
+LEDGER = "ledgers"
+"""What no two parties may say the same of."""
+
 
 class Wire:
     """How texts and numbers travel, in place of the pickles that MPyC uses: whoever reads a pickle runs what its sender likes.
@@ -59,10 +62,16 @@ class Wire:
 
 
 async def _meet(mpc: Any, said: dict[str, str]) -> list[str]:
-    """The names of what is not the same for all parties: all that they tell each other in the clear."""
+    """The names of what is not as it must be: all that parties tell each other in the clear. It is found alike by all of them."""
     told = await mpc.transfer(json.dumps(said, sort_keys=True))
     others = [json.loads(each) for each in told]
-    return sorted({name for each in others for name in {*said, *each} if each.get(name) != said.get(name)})
+    # Own names alone: what others call something is theirs to choose, and is not shown.
+    found = []
+    for name in said:
+        different = {json.dumps(each.get(name) if isinstance(each, dict) else None) for each in others}
+        if len(different) != (len(others) if name == LEDGER else 1):
+            found.append(name)
+    return found
 
 
 async def _sums(mpc: Any, numbers: Integers, holders: list[int]) -> Integers:

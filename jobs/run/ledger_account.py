@@ -14,9 +14,10 @@ from typing import Any
 from dp_pipelines.accounting.shown_costs import spent_number
 from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs.request.request import Request
+from dp_pipelines.jobs.runners import processes
 from dp_pipelines.jobs.sources import event_window
 from dp_pipelines.ledger import default_places, sources
-from dp_pipelines.ledger.entries import TUNE, Account, Window
+from dp_pipelines.ledger.entries import TUNE, Account, Run, Window
 from dp_pipelines.ledger.ledger import DEFAULT_NAME, Ledger
 from dp_pipelines.ledger.patience import A_MINUTE, Patience
 from dp_pipelines.release.manifest import unit_in_words
@@ -87,6 +88,32 @@ class Book:
         """Whether a run has its release already."""
         known = None if self._ledger is None else self._ledger.run(self._request.file.job.dataset, run_id)
         return known is not None and known.committed
+
+    @property
+    def known_as(self) -> str:
+        """What tells this ledger from any other: its id, or where it will be made."""
+        if self._ledger is not None:
+            return str(self._ledger.state.ledger)
+        here = processes.here()
+        return f"{here['host']} {here['machine']} {pathlib.Path(self._place).absolute()}"
+
+    def tried(self, admit: Callable[[Ledger], Run]) -> int:
+        """The round that a run would get, of which nothing is charged.
+
+        Args:
+            admit: admits it on trial.
+
+        Raises:
+            RequestError, BudgetError: the ledger would refuse it.
+        """
+        job = self._request.file.job
+        if self._ledger is None:  # it will be made
+            return 1
+        for pattern, files in self._sources():
+            self._ledger.refuse_foreign(job.dataset, pattern, files)
+        if job.dataset not in self._ledger.state.accounts:  # its cap will be the job's budget
+            return 1
+        return admit(self._ledger).round
 
     def open(self) -> Ledger:
         """The ledger with the run's account and its files registered; made, where none was named and there is none.

@@ -57,8 +57,12 @@ class Production:
     made_up: Sequence[str] = ()
     asked: Request | None = None
 
-    def prepare(self) -> None:
+    def prepare(self, foresee: Callable[[], int], ledger: str) -> None:
         """What must be settled before a run is charged: nothing, where one organisation runs it.
+
+        Args:
+            foresee: gives the round that the ledger will reserve, or refuses as it would.
+            ledger: tells the ledger from any other.
 
         Raises:
             DpError: it cannot be; nothing was charged.

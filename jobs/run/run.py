@@ -230,7 +230,8 @@ def carry_out(
                 if standing:  # by another ledger
                     staging.refuse_existing(target)
                 _refuse_unready(engine, request, plan, identity, target, tell)
-                production.prepare()
+                tried = functools.partial(book.tried, _admission(request, plan, identity, trial=True))
+                production.prepare(tried, book.known_as)
             work = ledgered_run.Work(
                 account=file.job.dataset,
                 run_id=identity,
@@ -257,8 +258,8 @@ def carry_out(
     return PublishedRun(folder=target, manifest=content, again=again)
 
 
-def _admission(request: Request, plan: Plan, run_id: str) -> "Callable[[Ledger], Run]":
-    """What charges a run of a plan."""
+def _admission(request: Request, plan: Plan, run_id: str, *, trial: bool = False) -> "Callable[[Ledger], Run]":
+    """What charges a run of a plan; on trial it charges nothing."""
     from dp_pipelines.jobs.runners import processes
 
     return lambda ledger: ledger.admit(
@@ -271,6 +272,7 @@ def _admission(request: Request, plan: Plan, run_id: str) -> "Callable[[Ledger],
         records=lambda number: plan.round(number).mechanisms,
         window=request.window_name,
         who=processes.who(),
+        trial=trial,
     )
 
 

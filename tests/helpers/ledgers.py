@@ -45,8 +45,9 @@ def open_account(ledger: Ledger, name: str = ACCOUNT, **changes: object) -> None
 
 
 def admit(
-    ledger: Ledger, run_id: str, of: Plan | None = None, *, account: str = ACCOUNT, asked: str = "", window: str = ""
-) -> Run:
+    ledger: Ledger, run_id: str, of: Plan | None = None, *, account: str = ACCOUNT, asked: str = "", window: str = "",
+    trial: bool = False,
+) -> Run:  # fmt: skip
     """Charge a run of a plan."""
     made = of or plan()
     return ledger.admit(
@@ -59,6 +60,7 @@ def admit(
         records=lambda number: made.round(number).mechanisms,
         window=window,
         who="ann@host",
+        trial=trial,
     )
 
 

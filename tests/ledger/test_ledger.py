@@ -1,5 +1,6 @@
 """Accounts and runs: charged once, released once, fenced, given back only with proof; on SQLite and PostgreSQL alike."""
 
+import copy
 import dataclasses
 import hashlib
 import itertools
@@ -265,6 +266,25 @@ def test_what_is_at_work_or_released_cannot_be_given_up(url: str) -> None:
     done = finish(ledger, admit(ledger, "r"))
     with pytest.raises(RequestError, match="already has a release"):
         ledger.abandon(done)
+
+
+@pytest.mark.parametrize("rule", ["reserved", FILTER])
+def test_a_trial_says_what_admitting_would_do_and_leaves_the_ledger_as_it_was(url: str, rule: str) -> None:
+    ledger = with_account(url, rule=rule)
+    before, head = copy.deepcopy(ledger.account(ACCOUNT)), ledger.head
+    of = plan(0.3, 1e-7, 2)
+    assert admit(ledger, "r", of, trial=True).round == 1
+    assert (ledger.account(ACCOUNT), ledger.head, ledger.run(ACCOUNT, "r")) == (before, head, None)
+    assert Ledger.open(url).head == head
+    run = admit(ledger, "r", of)
+    charged = ledger.head
+    assert admit(ledger, "r", of, trial=True) == run
+    assert admit(ledger, "s", of, trial=True).round == 2
+    with pytest.raises(BudgetError):
+        admit(ledger, "t", plan(0.9, 1e-6), trial=True)
+    with pytest.raises(RequestError):
+        admit(ledger, "r", plan(0.2, 1e-7), trial=True)
+    assert ledger.head == Ledger.open(url).head == charged
 
 
 def test_a_run_that_was_given_up_may_be_admitted_for_something_else(url: str) -> None:

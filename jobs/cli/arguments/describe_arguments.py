@@ -27,7 +27,8 @@ def add(make: MakeParser) -> None:
     parser.add_argument("job", metavar="JOB", help="the job file, YAML or JSON")
     parser.add_argument(
         "--output", metavar="FILE", default="assessment.html",
-        help="the page to write, Markdown where its name ends with .md (default: %(default)s); an existing page is replaced",
+        help="the page to write, Markdown where its name ends with .md (default: %(default)s); an existing page is "
+        "replaced, but not Markdown that somebody has written in",
     )  # fmt: skip
     parser.add_argument(
         "--ledger",

@@ -8,6 +8,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 from collections.abc import Callable
 
 import pyarrow as pa
@@ -125,6 +126,8 @@ def here(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> Shop:
 def compare(name: str, page: str) -> None:
     """A page with its golden file; the digest of the plan, which follows from all of it, may change."""
     page = re.sub(r"\*\*Plan\*\*: [0-9a-f]{16}", "**Plan**: ...", page)
+    page, _, mark = page.rpartition("\n<!-- ")
+    assert re.fullmatch(r"written by dp-pipelines [0-9a-f]{64} -->\n", mark)
     file = GOLDEN / f"{name}.md"
     if os.environ.get("UPDATE_GOLDEN"):
         file.write_text(page)
@@ -261,6 +264,62 @@ def test_a_page_cannot_stand_in_a_release_or_replace_a_folder(here: Shop, call: 
     assert said.code == 2
     assert "is a folder" in said.err
     assert call("describe", "job.yaml", "--output", "nowhere/page.html").code == 1
+
+
+def test_no_file_is_replaced_but_a_page_that_nobody_has_written_in(here: Shop, call: Call) -> None:
+    """A slip of the pen would cost a job file, rows, what a ledger remembers, or a day's answers."""
+    here.write()
+    assert call("run", "job.yaml", "--output", "out", "--runner", "local").code == 0
+    pathlib.Path("other.md").write_text("# Notes\n")
+    pathlib.Path("release").mkdir()
+    shutil.copytree("out", "release/kept")
+    pathlib.Path("release/manifest.json").write_text("{}")
+    kept = ("job.yaml", DEFAULT_NAME, "data/part-0.parquet", "other.md", "out/weekly.parquet")
+    before = {name: pathlib.Path(name).read_bytes() for name in kept}
+    for command in (("describe", "job.yaml"), ("report", "out")):
+        for name in (*kept, "/dev/null", "release/kept/page.html"):
+            said = call(*command, "--output", name)
+            assert said.code == 2, name
+            assert name in said.err
+    assert {name: pathlib.Path(name).read_bytes() for name in kept} == before
+    for name in ("page.md", "page.html"):
+        for _ in range(2):
+            assert call("describe", "job.yaml", "--output", name).code == 0
+    page = pathlib.Path("page.md")
+    answered = page.read_text().replace("Who is responsible, and who operates the job?", "The shop.")
+    page.write_text(answered)
+    said = call("describe", "job.yaml", "--output", "page.md")
+    assert said.code == 2
+    assert "in which somebody has written, and is not replaced; name another file" in said.err
+    assert page.read_text() == answered
+    pathlib.Path("page.html").write_bytes(b"")  # nothing is lost
+    assert call("describe", "job.yaml", "--output", "page.html").code == 0
+
+
+@pytest.mark.parametrize(
+    ("split", "noise"), [("linear", "0.25 times"), ("linear_decreasing", "4 times"), ("constant", "")]
+)
+def test_noise_that_differs_from_round_to_round_or_run_to_run_is_told_of_the_first_and_the_last(
+    split: str, noise: str, here: Shop, call: Call
+) -> None:
+    fit = {"rounds": 5, "schedule": split}
+    model = {**TRAIN, "kind": "federate", "fit": fit, "expected_clients": 2000}
+    here.write(columns={"dear": "price > 10"}, stages={"model": model})
+    plan = json.loads(call("plan", "job.yaml", "--json").out)
+    (by_round,) = [stage["noise_by_round"] for stage in plan["stages"] if "noise_by_round" in stage]
+    assert call("describe", "job.yaml", "--output", "rounds.md").code == 0
+    page = pathlib.Path("rounds.md").read_text()
+    (told,) = re.findall(
+        r"\| gaussian \| ([\d.,]+) times the most that one unit can add(.*) \|\n\| model.evaluation", page
+    )
+    assert float(told[0].replace(",", "")) == pytest.approx(by_round[0], rel=1e-3)
+    last = re.findall(r", in the first; ([\d.,]+) times in the last", told[1])
+    assert [float(each.replace(",", "")) for each in last] == pytest.approx([by_round[-1]] * bool(noise), rel=1e-3)
+    here.write(budget={"epsilon": 1.0, "delta": 1e-5, "runs": 4, "split": split})
+    assert call("describe", "job.yaml", "--output", "runs.md").code == 0
+    page = pathlib.Path("runs.md").read_text()
+    found = re.findall(r"the noise of the first run.*the last run has (.*) as much", page)
+    assert found == ([noise] if noise else [])
 
 
 def test_a_job_that_no_budget_can_pay_is_refused_with_three(here: Shop, call: Call) -> None:

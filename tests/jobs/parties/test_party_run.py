@@ -13,11 +13,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import yaml
 
 from dp_pipelines.jobs.cli.main import main
 from dp_pipelines.jobs.parties.party_run import PartyProduction
 from dp_pipelines.jobs.request import request
-from dp_pipelines.jobs.run import pipelines
+from dp_pipelines.jobs.run import ledger_account, pipelines
 from dp_pipelines.jobs.run import run as running
 from dp_pipelines.jobs.runners import local_engine
 from dp_pipelines.jobs.spec import job_file
@@ -166,6 +167,18 @@ def test_three_processes_publish_one_table_which_is_near_that_of_all_rows(
     assert counted.sum() * 0.6 - 12 * stddev < orders < counted.sum() + 12 * stddev
 
 
+def test_a_total_over_all_rows_of_all_parties_is_released(tmp_path: pathlib.Path) -> None:
+    """It has no key columns, so its public list has no entries."""
+    said = job(free_ports(3), budget={"epsilon": 8.0, "delta": 1e-6})
+    total = {"kind": "aggregate", "partition_by": [], "bounds": {"max_contributions_per_partition": 4}}
+    said["stages"]["all"] = {**total, "metrics": {"orders": {"kind": "count"}}}
+    world = World.made(tmp_path, said)
+    ended = world.together("--run-id", "r")
+    assert [code for code, _, _ in ended.values()] == [0, 0, 0], ended
+    (row,) = pq.read_table(tmp_path / "south" / "out" / "all.parquet").to_pylist()
+    assert abs(row["orders"] - len(NORTH) - len(SOUTH)) <= 12 * row["orders_stddev"] < len(SOUTH) / 2
+
+
 def test_plan_manifest_and_report_say_what_is_promised_who_computes_and_what_it_costs(
     world: World, done: dict[str, tuple[int, str, str]], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -209,6 +222,84 @@ def test_parties_that_do_not_run_the_same_are_refused_before_anything_is_charged
         assert "job files and plans differ" in told
         assert not (world.folder / party / "out").exists()
         assert not (world.folder / party / "dp-ledger.sqlite").exists()
+
+
+@pytest.mark.parametrize("reordered", ["metrics", "members"])
+def test_parties_whose_files_list_the_same_in_another_order_are_refused(tmp_path: pathlib.Path, reordered: str) -> None:
+    """Numbers are added by their place: a count would be added to a sum, and shares would go to the wrong party."""
+    said, other = job(free_ports(3)), {}
+    world = World.made(tmp_path, said)
+    other = yaml.safe_load(world.path("south").read_text())
+    if reordered == "metrics":
+        other["stages"]["sales"]["metrics"] = dict(reversed(other["stages"]["sales"]["metrics"].items()))
+        changed = "south"
+    else:  # for north the two others change places, so that it still finds all of them
+        members = other["parties"]["members"]
+        other["parties"]["members"] = {name: members[name] for name in ("north", "notary", "south")}
+        changed = "north"
+    world.path(changed).write_text(yaml.safe_dump(other, sort_keys=False))
+    for party, (code, _, told) in world.together("--run-id", "r").items():
+        assert code == 2, told
+        assert "job files differ" in told
+        assert not (world.folder / party / "out").exists()
+        assert not (world.folder / party / "dp-ledger.sqlite").exists()
+
+
+def test_parties_of_one_folder_are_refused_since_their_ledger_would_take_them_for_one(tmp_path: pathlib.Path) -> None:
+    """They waited for each other until the time was over, and each attempt shared the table of whoever came first."""
+    said = job(free_ports(3))
+    said["parties"]["wait_seconds"] = 20
+    world = World.made(tmp_path, said)
+    started = {p: world.start("south" if p == "north" else p, "--run-id", "r", "--party", p, output=p) for p in PARTIES}
+    for party, process in started.items():
+        _, told = process.communicate(timeout=120)
+        assert process.returncode == 2, told
+        assert "is the ledger of two parties" in told
+        assert not (world.path(party).parent / "dp-ledger.sqlite").exists()
+
+
+def run_alone(world: World, party: str, run_id: str) -> int:
+    """Charge a party's ledger for another job on the same rows."""
+    own = yaml.safe_load(world.path(party).read_text())
+    del own["parties"]
+    path = world.path(party).with_name("own.yaml")
+    path.write_text(yaml.safe_dump(own, sort_keys=False))
+    return main(["run", str(path), "--output", str(path.with_name(run_id)), "--run-id", run_id])
+
+
+def test_a_party_whose_ledger_has_no_room_is_refused_before_the_others_are_charged(tmp_path: pathlib.Path) -> None:
+    said = job(free_ports(3))
+    said["parties"]["wait_seconds"] = 5
+    world = World.made(tmp_path, said)
+    assert run_alone(world, "south", "own") == 0
+    ended = world.together("--run-id", "r")
+    assert {party: code for party, (code, _, _) in ended.items()} == {"north": 1, "south": 3, "notary": 1}, ended
+    for party in ("north", "notary"):
+        assert "nothing was charged" in ended[party][2]
+        assert not (world.folder / party / "dp-ledger.sqlite").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("split", ["constant", "linear"])
+def test_a_party_that_was_charged_alone_meets_the_others_unless_their_noise_would_differ(
+    tmp_path: pathlib.Path, split: str
+) -> None:
+    said = job(free_ports(3), budget={"epsilon": 1.0, "delta": 1e-6, "runs": 3, "split": split})
+    said["parties"]["wait_seconds"] = 60
+    world = World.made(tmp_path, said)
+    path = world.path("north")
+    asked, plan = planned(path)
+    with ledger_account.Book(asked, None, lambda text: None) as book:
+        running._admission(asked, plan, "alone")(book.open())  # and then it stopped
+    ended = world.together("--run-id", "r")
+    if split == "constant":
+        assert [code for code, _, _ in ended.values()] == [0, 0, 0], ended
+        return
+    for party, (code, _, told) in ended.items():
+        assert code == 2, told
+        assert "rounds differ" in told
+        assert "split: constant" in told
+        assert (world.folder / party / "dp-ledger.sqlite").exists() == (party == "north")
 
 
 def test_a_party_that_does_not_come_ends_the_run_before_anything_is_charged(tmp_path: pathlib.Path) -> None:

@@ -1,5 +1,6 @@
 """What travels between parties is texts and numbers: a party that sends anything else runs nothing at the others."""
 
+import asyncio
 import json
 import pathlib
 import subprocess
@@ -10,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dp_pipelines.jobs.parties import secure_sum
 from dp_pipelines.jobs.parties.secure_sum import PRIME, Wire
 from tests.jobs.parties.worlds import World, free_ports, job
 
@@ -43,6 +45,28 @@ def test_bytes_of_a_stranger_are_a_text_numbers_of_the_field_or_a_value_error(co
     except ValueError:
         return
     assert isinstance(found, str | int) or all(type(each) is int and 0 <= each < PRIME for each in found)
+
+
+def test_what_differs_is_told_in_own_words_alone() -> None:
+    """What others send is theirs to choose: it is not shown on this party's terminal."""
+
+    class Told:
+        async def transfer(self, own: str) -> list[str]:
+            return [own, json.dumps({"plans": "2", "\x1b[2J nothing was charged": ""}), json.dumps(["no", "names"])]
+
+    said = {"job files": "0", "plans": "1"}
+    assert asyncio.run(secure_sum._meet(Told(), said)) == ["job files", "plans"]
+
+
+@pytest.mark.parametrize(
+    ("ledgers", "found"), [("abc", []), ("aab", ["ledgers"]), ("aba", ["ledgers"]), ("baa", ["ledgers"])]
+)
+def test_all_parties_find_it_alike_where_two_have_one_ledger(ledgers: str, found: list[str]) -> None:
+    class Told:
+        async def transfer(self, own: str) -> list[str]:
+            return [json.dumps({"plans": "1", "ledgers": each}) for each in ledgers]
+
+    assert asyncio.run(secure_sum._meet(Told(), {"plans": "1", "ledgers": ledgers[0]})) == found
 
 
 @pytest.mark.slow
