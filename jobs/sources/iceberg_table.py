@@ -131,7 +131,8 @@ def _files(table: "StaticTable", snapshot: "Snapshot", schema: "Schema", arrow: 
             equality=deletes.by_value(entry),
         )  # fmt: skip
         names = functools.partial(_names, mapping=_mapped(table), schema=schema)
-        found.append(TableFile(path=_local(file.file_path), part=part, names_of=names))
+        ids = {field.name: field.field_id for field in schema.fields}
+        found.append(TableFile(path=_local(file.file_path), part=part, ids=ids, names_of=names))
     return found
 
 
