@@ -159,6 +159,9 @@ def json_texts(column: pa.Array) -> pa.Array:
         return pc.take(pa.array(said, pa.string()), coded.indices)
     text = _text(column)
     if pa.types.is_floating(kind):
+        text = pc.if_else(
+            pc.equal(text, "-0"), "-0.0", text
+        )  # -0 is a whole number to some readers, which have no sign of zero
         others = pc.if_else(pc.is_nan(column), '"NaN"', pc.if_else(pc.greater(column, 0), '"Infinity"', '"-Infinity"'))
         return pc.if_else(pc.is_finite(column), text, others)
     if pa.types.is_integer(kind) or pa.types.is_boolean(kind) or pa.types.is_null(kind):

@@ -150,6 +150,13 @@ def test_what_is_no_number_of_json_is_a_text() -> None:
     assert inside.to_pylist() == ['{"v":["NaN",1]}']
 
 
+def test_a_zero_below_zero_keeps_its_sign_in_python() -> None:
+    table = pa.table({"n": [-0.0, 0.0], "v": pa.array([[-0.0], [1.0]], pa.list_(pa.float64()))})
+    read = [json.loads(line) for line in json_lines_of(table).to_pylist()]
+    assert [math.copysign(1, row["n"]) for row in read] == [-1, 1]
+    assert math.copysign(1, read[0]["v"][0]) == -1
+
+
 def test_csv_tells_a_null_from_an_empty_text(tmp_path: pathlib.Path) -> None:
     table = pa.table({"k": ["", None, "a"], "n": [1.5, None, 2.0]})
     assert written(tmp_path, table, "csv").read_text() == '"k","n"\n"",1.5\n,\n"a",2\n'
