@@ -1,5 +1,6 @@
 """Iceberg tables: which snapshot is read, which rows are deleted in each of three ways, and what is refused by public facts."""
 
+import json
 import pathlib
 from typing import Any
 
@@ -183,6 +184,20 @@ def test_a_table_without_snapshots_is_no_error(tmp_path: pathlib.Path) -> None:
     table = catalog.create_table("shop.orders", schema=ROWS.schema)
     source = look_at_iceberg(icebergs.metadata_of(table), None)
     assert (source.schema.names, rows(source)) == (["who", "n"], [])
+
+
+@pytest.mark.parametrize("mapped", [False, True])
+def test_a_file_without_ids_needs_a_name_mapping(tmp_path: pathlib.Path, mapped: bool) -> None:
+    table = icebergs.created(tmp_path / "t", ROWS)
+    pa.parquet.write_table(ROWS, icebergs.data_files(table)[0].removeprefix("file://"))
+    if mapped:
+        listed = [{"field-id": number + 1, "names": [name]} for number, name in enumerate(ROWS.column_names)]
+        with table.transaction() as change:
+            change.set_properties({"schema.name-mapping.default": json.dumps(listed)})
+        assert kept(icebergs.metadata_of(table)) == list(range(60))
+    else:
+        with pytest.raises(RequestError, match="columns without ids, and the table has no property"):
+            look_at_iceberg(icebergs.metadata_of(table), None)
 
 
 def test_what_is_wrong_with_a_table_is_refused(tmp_path: pathlib.Path) -> None:
