@@ -240,10 +240,10 @@ def test_every_type_that_is_not_refused_can_be_written(tmp_path: pathlib.Path) -
     ids=str,
 )
 def test_every_year_is_said(tmp_path: pathlib.Path, kind: pa.DataType, form: str) -> None:
-    """Also those that pyarrow cannot say, such as the largest date, which stands for infinity in DuckDB."""
+    """Also those that pyarrow cannot say, such as DuckDB's infinity, the largest date, and numpy, the first moment."""
     most = 2**31 - 1 if pa.types.is_date(kind) else 2**63 - 1
     day = 86_400_000 if kind == pa.date64() else 1
-    numbers = [most, None, -most, 0, 20_000]
+    numbers = [most, None, -most, 0, 20_000, *([] if pa.types.is_date(kind) else [-(2**63), 1 - 2**62])]
     counted = [None if number is None else number * day for number in numbers]
     whole = pa.array(counted, pa.int32() if kind == pa.date32() else pa.int64())
     path = written(tmp_path, pa.table({"k": whole.cast(kind), "n": [1.0] * len(numbers)}), form)
