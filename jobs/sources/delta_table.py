@@ -115,6 +115,8 @@ def _opened(path: str, version: int | None) -> "DeltaTable":
     if version is None:
         return newest
     try:
+        if not 0 <= version <= newest.version():  # the package looks for the file of each version up to it
+            raise ValueError("no version")
         return deltalake.DeltaTable(path, version=version)
     except Exception:
         message = f"has no version {version}, or no longer"

@@ -169,8 +169,9 @@ def test_a_table_without_rows_is_no_error(tmp_path: pathlib.Path) -> None:
 
 def test_what_is_wrong_by_public_facts_is_refused(tmp_path: pathlib.Path) -> None:
     path = written(tmp_path / "t")
-    with pytest.raises(RequestError, match=r"has no version 7, or no longer; its last one is 0"):
-        look_at_delta(path, 7)
+    for version in (7, -1, 2**63 - 1, 2**70):
+        with pytest.raises(RequestError, match=rf"has no version {version}, or no longer; its last one is 0"):
+            look_at_delta(path, version)
     with pytest.raises(RequestError, match="is not a Delta table"):
         look_at_delta(str(tmp_path), None)
     pathlib.Path(path, the_file(path)).unlink()
