@@ -24,7 +24,7 @@ def refuse_other(run: Run, asked: str, content: str, window: str) -> None:
     """
     if (run.plan, run.content, run.window) == (asked, content, window):
         return
-    what = "another plan" if run.plan != asked else "another job or other parameters"
+    what = "another plan" if run.plan != asked else "another job, other parameters or another snapshot of a table"
     raise RequestError(
         field=f"run {run.run_id!r}",
         message=f"was charged for {what}; one run id stands for one release",

@@ -386,10 +386,10 @@ class TrainModel:
                 raise RequestError(field=f"fit.{name}", message="is for linear models alone", hint="leave it out")
         classes = 0 if isinstance(self.label, NumberLabel) else max(2, self.label.outputs)
         if self.steps.class_weights is not None and len(self.steps.class_weights) != classes:
-            message = "is for classes, and this label is a number"
-            if classes:
-                message = f"must be {classes} numbers, one for each class"
-            hint = "write false first, then true" if classes == 2 else ""
+            message = f"must be {classes} numbers, one for each class" if classes else "is for classes"
+            hint = (
+                "write false first, then true" if isinstance(self.label, BinaryLabel) else "see classes: of the label"
+            )
             raise RequestError(field="fit.class_weights", message=message, hint=hint)
 
     def _refuse_unfit_groups(self) -> None:

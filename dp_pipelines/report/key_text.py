@@ -124,10 +124,11 @@ def _moment(scalar: pa.Scalar) -> str:
             return str(scalar.as_py().isoformat(sep=" "))
         except (ValueError, OverflowError, ArithmeticError, LookupError, ImportError, OSError):
             pass  # a zone that is not known here, nanoseconds, or a year that Python has not: as UTC
-    moment = np.array(scalar.value).astype(f"datetime64[{kind.unit}]")
-    if scalar.value % _PER_SECOND[kind.unit] == 0:
-        moment = moment.astype("datetime64[s]")
-    return str(moment).replace("T", " ") + ("Z" if kind.tz is not None else "")
+    # Second by second: to numpy the first moment of a finer unit is no time.
+    second, rest = divmod(scalar.value, _PER_SECOND[kind.unit])
+    moment = str(np.array(second).astype("datetime64[s]")).replace("T", " ")
+    fraction = f".{rest:0{len(str(_PER_SECOND[kind.unit])) - 1}d}" if rest else ""
+    return moment + fraction + ("Z" if kind.tz is not None else "")
 
 
 def _seen(character: str) -> str:

@@ -39,6 +39,10 @@ def held(kind: pa.DataType) -> bool:
     return any(is_one(inside) for is_one in HELD)
 
 
+_DIGITS = {"s": 0, "ms": 3, "us": 6, "ns": 9}
+"""Of a fraction of a second, by the units of times."""
+
+
 class TextFormat(abc.ABC):
     """Base of the text formats.
 
@@ -159,6 +163,9 @@ def json_texts(column: pa.Array) -> pa.Array:
         return pc.take(pa.array(said, pa.string()), coded.indices)
     text = _text(column)
     if pa.types.is_floating(kind):
+        text = pc.if_else(
+            pc.equal(text, "-0"), "-0.0", text
+        )  # -0 is a whole number to some readers, which have no sign of zero
         others = pc.if_else(pc.is_nan(column), '"NaN"', pc.if_else(pc.greater(column, 0), '"Infinity"', '"-Infinity"'))
         return pc.if_else(pc.is_finite(column), text, others)
     if pa.types.is_integer(kind) or pa.types.is_boolean(kind) or pa.types.is_null(kind):
@@ -194,10 +201,14 @@ def _text(column: pa.Array) -> pa.Array:
 def _years_beyond(column: pa.Array) -> pa.Array:
     """Dates and times as numpy says them, which knows all years; nulls are anything."""
     if pa.types.is_date(column.type):
-        unit, whole = "D", pc.cast(pc.cast(column, pa.date32()), pa.int32())
-    else:
-        unit, whole = column.type.unit, pc.cast(column, pa.int64())
-    said = np.datetime_as_string(np.asarray(pc.fill_null(whole, 0)).astype(f"datetime64[{unit}]"))
+        days = pc.fill_null(pc.cast(pc.cast(column, pa.date32()), pa.int32()), 0)
+        return pa.array(np.datetime_as_string(np.asarray(days).astype("datetime64[D]")), pa.string())
+    # Second by second: to numpy the first moment of a finer unit is no time.
+    digits = _DIGITS[column.type.unit]
+    seconds, rest = np.divmod(np.asarray(pc.fill_null(pc.cast(column, pa.int64()), 0)), 10**digits)
+    said = np.datetime_as_string(seconds.astype("datetime64[s]"))
+    if digits:
+        said = np.char.add(said, np.char.add(".", np.char.zfill(rest.astype(str), digits)))
     return pc.replace_substring(pa.array(said, pa.string()), "T", " ")
 
 

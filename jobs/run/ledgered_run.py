@@ -421,7 +421,7 @@ def release_at(target: pathlib.Path, run_id: str, dataset: str, plan: str, job: 
     if content.get("run_id") != run_id or content.get("dataset") != dataset:
         raise RequestError(field=field, message="holds another run's release", hint="choose a new folder")
     if content.get("plan") != plan or content.get("job") != job:
-        message = f"holds the release of run {run_id!r} of another job, plan or parameters"
+        message = f"holds the release of run {run_id!r} of another job, plan, parameters or snapshot of a table"
         raise RequestError(field=field, message=message, hint="give this run another --run-id and another folder")
     return content
 

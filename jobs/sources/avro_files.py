@@ -74,6 +74,9 @@ def header_of(stream: BinaryIO) -> AvroHeader | None:
         return None
     if not isinstance(schema, dict) or schema.get("type") not in ("record", "error"):
         return None
+    names = [field["name"] for field in schema["fields"]]
+    if len(set(names)) < len(names):
+        return None
     try:
         first = next(blocks, None)
         row_bytes = 1 if first is None else -(-first.size // max(first.num_records, 1))

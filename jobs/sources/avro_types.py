@@ -105,7 +105,9 @@ def column_of(kind: Any, enums: dict[str, Any]) -> AvroColumn | str:
             return "array of another type than numbers or text"
         return _array(inner)
     if name == "bytes" and logical == "decimal":
-        precision, scale = int(said["precision"]), int(said.get("scale", 0))
+        precision, scale = said.get("precision"), said.get("scale", 0)
+        if not isinstance(precision, int) or not isinstance(scale, int):
+            return "decimal without a precision"
         if not 0 < precision <= _WIDEST_DECIMAL:
             return f"decimal of {precision} digits"
         to = pa.decimal128(precision, scale)

@@ -77,11 +77,25 @@ def look_at_delta(path: str, version: int | None) -> Source:
     schema = pa.schema(pa.schema(table.schema().to_arrow()))
     physical = {field.name: str(field.metadata.get(_PHYSICAL_NAME, field.name)) for field in fields}
     number = int(table.version())
-    files = _files(table, path, schema, physical, set(table.metadata().partition_columns))
+    partitioned = set(table.metadata().partition_columns)
+    files = _files(table, path, schema, physical, partitioned)
     known = str(table.metadata().id)
     deletes = DeltaDeletes(path, number, known) if DELETION_VECTORS in (protocol.reader_features or ()) else None
     name = f"delta {known} version {number}"
-    return source_of(files, schema, name, lambda parts: SnapshotReader(parts, deletes))
+    found = source_of(files, schema, name, lambda parts: SnapshotReader(parts, deletes))
+    return _without_bytes(found, path, [field for field in schema if field.name in partitioned])
+
+
+def _without_bytes(source: Source, path: str, partitioned: Sequence[pa.Field]) -> Source:
+    """Without partition columns of bytes: writers say these in the log in more ways than one."""
+    of_bytes = [field.name for field in partitioned if pa.types.is_binary(field.type)]
+    message, hint = "is a partition column of bytes, which is not read", "write it as text, e.g. in hexadecimal"
+    refused = {
+        name: RequestError(field=f"table {path!r}", message=f"has column {name!r}, which {message}", hint=hint)
+        for name in of_bytes
+    }
+    schema = pa.schema([field for field in source.schema if field.name not in refused])
+    return dataclasses.replace(source, schema=schema, missing={**source.missing, **refused})
 
 
 def _opened(path: str, version: int | None) -> "DeltaTable":
@@ -101,6 +115,8 @@ def _opened(path: str, version: int | None) -> "DeltaTable":
     if version is None:
         return newest
     try:
+        if not 0 <= version <= newest.version():  # the package looks for the file of each version up to it
+            raise ValueError("no version")
         return deltalake.DeltaTable(path, version=version)
     except Exception:
         message = f"has no version {version}, or no longer"

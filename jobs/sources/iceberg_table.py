@@ -130,8 +130,9 @@ def _files(table: "StaticTable", snapshot: "Snapshot", schema: "Schema", arrow: 
             names={}, constants=_constants(table, entry, schema, arrow), deletes=deletes.by_place(entry),
             equality=deletes.by_value(entry),
         )  # fmt: skip
-        names = functools.partial(_names, mapping=_mapped(table), schema=schema)
-        found.append(TableFile(path=_local(file.file_path), part=part, names_of=names))
+        names = functools.partial(_names, mapping=_mapped(table), schema=schema, path=file.file_path)
+        ids = {field.name: field.field_id for field in schema.fields}
+        found.append(TableFile(path=_local(file.file_path), part=part, ids=ids, names_of=names))
     return found
 
 
@@ -212,9 +213,18 @@ def _mapped(table: "StaticTable") -> dict[str, int]:
     return {name: f.field_id for f in mapping.root for name in f.names if f.field_id} if mapping else {}
 
 
-def _names(of_file: pa.Schema, mapping: Mapping[str, int], schema: "Schema") -> tuple[dict[str, str], dict[int, str]]:
-    """What the columns of the table are called in a file, and what all fields of the file are called by their ids."""
+def _names(
+    of_file: pa.Schema, mapping: Mapping[str, int], schema: "Schema", path: str
+) -> tuple[dict[str, str], dict[int, str]]:
+    """What the columns of the table are called in a file, and what all fields of the file are called by their ids.
+
+    Raises:
+        RequestError: nothing says which columns of the table those of the file are, so that all would be null.
+    """
     ids = field_names(of_file, mapping)
+    if not ids:
+        message = "has columns without ids, and the table has no property schema.name-mapping.default"
+        raise RequestError(field=f"file {path!r}", message=message, hint="give the table a name mapping")
     return {field.name: ids[field.field_id] for field in schema.fields if field.field_id in ids}, ids
 
 

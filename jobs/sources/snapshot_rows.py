@@ -48,11 +48,13 @@ class EqualityDeletes:
         path: of the Parquet file that lists them.
         ids: of the fields that are compared.
         columns: the names of these in that file, each with its name in the data file; None: the data file lacks it.
+        constants: of those that the data file lacks and that have one value in it, by their names in that file, as text.
     """
 
     path: str
     ids: Sequence[int] = ()
     columns: Sequence[tuple[str, str | None]] = ()
+    constants: Mapping[str, str | None] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -209,8 +211,7 @@ class ReadSnapshotRows(ReadRowGroups):
             if name in part.names:
                 columns[name] = _as(table.column(part.names[name]), kind)
             else:
-                value = csv_cells.text_as(pa.array([part.constants.get(name)], pa.string()), kind)
-                columns[name] = pa.repeat(value[0], table.num_rows)
+                columns[name] = _constant(part.constants.get(name), kind, table.num_rows)
         return pa.table(columns)
 
 
@@ -241,14 +242,24 @@ def _as(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
     return column if keys.plain_type(column.type) == kind else column.cast(kind, safe=False)
 
 
+def _constant(text: str | None, kind: pa.DataType, rows: int) -> pa.Array:
+    """One value in all rows."""
+    if text is None:
+        return pa.nulls(rows, kind)
+    return pa.repeat(csv_cells.text_as(pa.array([text], pa.string()), kind)[0], rows)
+
+
 def _without_equal(table: pa.Table, deleted: EqualityDeletes, path: str) -> pa.Table:
     """The rows that are equal to no listed one."""
     try:
         listed = _listed(deleted.path, tuple(name for name, _ in deleted.columns))
     except Exception:  # of the library; what it says may quote rows
         raise DamagedInputError(f"file {path!r}: {DAMAGED_DELETES}") from None
+    kinds = {name: keys.plain_type(listed.column(name).type) for name, _ in deleted.columns}
     columns = [
-        pa.chunked_array([pa.nulls(len(table), listed.column(name).type)]) if of_file is None else table.column(of_file)
+        pa.chunked_array([_constant(deleted.constants.get(name), kinds[name], len(table))])
+        if of_file is None
+        else table.column(of_file)
         for name, of_file in deleted.columns
     ]
     flags = equal_rows.among(pa.table(columns, names=listed.column_names), listed)

@@ -30,10 +30,12 @@ class TableFile:
         part: how it is read.
         names_of: finds the names of the table's columns, and of all fields by their ids, in the file's schema; None: `part`
             has the names.
+        ids: of the table's columns, by name.
     """
 
     path: str
     part: DataFile
+    ids: Mapping[str, int] = dataclasses.field(default_factory=dict)
     names_of: Callable[[pa.Schema], tuple[dict[str, str], dict[int, str]]] | None = None
 
 
@@ -84,20 +86,25 @@ def _with_columns_of(file: TableFile, schema: pa.Schema) -> DataFile:
     part = file.part
     if file.names_of is not None:
         found, ids = file.names_of(schema)
-        equality = [_compared(one, ids) for one in part.equality]
+        constants = {file.ids[name]: value for name, value in part.constants.items()} if part.equality else {}
+        equality = [_compared(one, ids, constants) for one in part.equality]
         return dataclasses.replace(part, names=found, equality=equality)
     names = {name: of_file for name, of_file in part.names.items() if schema.get_field_index(of_file) >= 0}
     return dataclasses.replace(part, names=names)
 
 
-def _compared(deletes: EqualityDeletes, ids: Mapping[int, str]) -> EqualityDeletes:
-    """With the names of the fields that are compared. Raises: RequestError."""
+def _compared(deletes: EqualityDeletes, ids: Mapping[int, str], constants: Mapping[int, str | None]) -> EqualityDeletes:
+    """With the names of the fields that are compared, and the values of those that the file lacks. Raises: RequestError."""
     footer = footer_of(deletes.path)
     own = {} if footer is None else field_names(footer[0], {})
     if footer is None or not set(deletes.ids) <= set(own):
         message = "lists deleted rows, and is not there, or is not a complete Parquet file with the ids of its fields"
         raise RequestError(field=f"file {deletes.path!r}", message=message, hint="name a later snapshot")
-    return dataclasses.replace(deletes, columns=[(own[number], ids.get(number)) for number in deletes.ids])
+    return dataclasses.replace(
+        deletes,
+        columns=[(own[number], ids.get(number)) for number in deletes.ids],
+        constants={own[number]: constants[number] for number in deletes.ids if number in constants},
+    )
 
 
 def field_names(schema: pa.Schema, mapping: Mapping[str, int]) -> dict[int, str]:

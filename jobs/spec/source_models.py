@@ -8,7 +8,7 @@ import glob
 import os
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import AfterValidator, Discriminator, Field, Tag, WithJsonSchema, model_validator
+from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, WithJsonSchema, model_validator
 
 from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs.spec.base_models import JobModel, Names
@@ -173,12 +173,21 @@ class _Files(CsvOptions):
         return named if isinstance(named, str) else f"{glob.escape(named.folder)}/**"
 
 
+def _number(value: Any) -> Any:
+    """The number of a snapshot, or a text with a parameter in it."""
+    if value is None or isinstance(value, str) or (isinstance(value, int) and not isinstance(value, bool)):
+        return value
+    message = "must be a whole number, or a parameter in braces"
+    raise RequestError(field="", message=message, hint='write e.g. 12 or "{version}"')
+
+
 class DeltaModel(JobModel):
     """A Delta table, at one version."""
 
     path: Annotated[str, Field(min_length=1, description="The folder of the table, which holds _delta_log.")]
     version: Annotated[
         int | str | None,
+        BeforeValidator(_number),
         Field(description="The version that is read, or a parameter in braces; left out: the last one."),
     ] = None
 
@@ -197,6 +206,7 @@ class IcebergModel(JobModel):
     ]
     snapshot: Annotated[
         int | str | None,
+        BeforeValidator(_number),
         Field(description="The id of the snapshot that is read, or a parameter in braces; left out: the current one."),
     ] = None
 

@@ -112,7 +112,10 @@ def test_one_run_id_stands_for_one_release(url: str) -> None:
     ledger = with_account(url)
     admit(ledger, "r")
     given = {"plan": plan(), "asked": plan().digest[:16], "content": "content of r", "window": ""}
-    for change, what in [({"asked": "x"}, "another plan"), ({"content": "x"}, "another job or other parameters")]:
+    for change, what in [
+        ({"asked": "x"}, "another plan"),
+        ({"content": "x"}, "another job, other parameters or another snapshot of a table"),
+    ]:
         with pytest.raises(RequestError, match=f"was charged for {what}"):
             ledger.admit(ACCOUNT, "r", params={}, records=lambda _: plan().mechanisms, **{**given, **change})
     assert len(ledger.state.runs) == 1

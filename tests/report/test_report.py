@@ -256,6 +256,7 @@ KEYS: list[tuple[pa.DataType, list[Any], list[str | None]]] = [
     (pa.timestamp("us", "+08:00"), [0, 86_400_000_000], ["1970-01-01 08:00:00+08:00", "1970-01-02 08:00:00+08:00"]),
     (pa.timestamp("ms", "No/Where"), [0, None], ["1970-01-01 00:00:00Z", None]),
     (pa.timestamp("s"), [2**50, None], [None, None]),
+    (pa.timestamp("us"), [-(2**63), -1], ["-290308-12-21 19:59:05.224192", "1969-12-31 23:59:59.999999"]),
     (pa.time64("ns"), [1, None], ["00:00:00.000000001", None]),
     (pa.duration("s"), [1, 2], ["0:00:01", "0:00:02"]),
     (pa.null(), [None, None], [None, None]),

@@ -150,6 +150,13 @@ def test_what_is_no_number_of_json_is_a_text() -> None:
     assert inside.to_pylist() == ['{"v":["NaN",1]}']
 
 
+def test_a_zero_below_zero_keeps_its_sign_in_python() -> None:
+    table = pa.table({"n": [-0.0, 0.0], "v": pa.array([[-0.0], [1.0]], pa.list_(pa.float64()))})
+    read = [json.loads(line) for line in json_lines_of(table).to_pylist()]
+    assert [math.copysign(1, row["n"]) for row in read] == [-1, 1]
+    assert math.copysign(1, read[0]["v"][0]) == -1
+
+
 def test_csv_tells_a_null_from_an_empty_text(tmp_path: pathlib.Path) -> None:
     table = pa.table({"k": ["", None, "a"], "n": [1.5, None, 2.0]})
     assert written(tmp_path, table, "csv").read_text() == '"k","n"\n"",1.5\n,\n"a",2\n'
@@ -233,10 +240,10 @@ def test_every_type_that_is_not_refused_can_be_written(tmp_path: pathlib.Path) -
     ids=str,
 )
 def test_every_year_is_said(tmp_path: pathlib.Path, kind: pa.DataType, form: str) -> None:
-    """Also those that pyarrow cannot say, such as the largest date, which stands for infinity in DuckDB."""
+    """Also those that pyarrow cannot say, such as DuckDB's infinity, the largest date, and numpy, the first moment."""
     most = 2**31 - 1 if pa.types.is_date(kind) else 2**63 - 1
     day = 86_400_000 if kind == pa.date64() else 1
-    numbers = [most, None, -most, 0, 20_000]
+    numbers = [most, None, -most, 0, 20_000, *([] if pa.types.is_date(kind) else [-(2**63), 1 - 2**62])]
     counted = [None if number is None else number * day for number in numbers]
     whole = pa.array(counted, pa.int32() if kind == pa.date32() else pa.int64())
     path = written(tmp_path, pa.table({"k": whole.cast(kind), "n": [1.0] * len(numbers)}), form)

@@ -57,7 +57,11 @@ def test_a_release_is_of_the_run_that_its_manifest_names_in_full_and_of_no_other
     if other is None:
         assert ledgered_run.release_at(tmp_path, *arguments) == {"format": manifest.FORMAT, **NAMES}
         return
-    words = "another run's release" if other in ("run_id", "dataset") else "of another job, plan or parameters"
+    words = (
+        "another run's release"
+        if other in ("run_id", "dataset")
+        else "of another job, plan, parameters or snapshot of a table"
+    )
     with pytest.raises(RequestError, match=words):
         ledgered_run.release_at(tmp_path, *arguments)
 

@@ -2,6 +2,7 @@
 
 import decimal
 import io
+import json
 import pathlib
 import pickle
 from typing import Any
@@ -172,6 +173,34 @@ def test_what_is_wrong_by_public_facts_is_refused_at_once(tmp_path: pathlib.Path
         look_at_avro([path])
     one, two = (write(tmp_path / f"{kind}.avro", {"n": kind}, []) for kind in ("long", "int"))
     assert "has column 'n' as int32" in str(look_at_avro([one, two]).missing["n"])
+
+
+@pytest.mark.parametrize(("said", "is_file"), [({}, True), ({"precision": None}, True), ({"precision": "9"}, False)])
+def test_a_decimal_whose_precision_is_not_said_is_refused(tmp_path: pathlib.Path, said: Any, is_file: bool) -> None:
+    path = tmp_path / "a.avro"
+    kind = {"type": "bytes", "logicalType": "decimal", **said}
+    path.write_bytes(_header([{"name": "x", "type": kind}, {"name": "n", "type": "long"}]))
+    if is_file:
+        source = look_at_avro([str(path)])
+        assert source.schema.names == ["n"]
+        assert "decimal without a precision" in str(source.missing["x"])
+    else:
+        with pytest.raises(RequestError, match="is not an Avro file of records"):
+            look_at_avro([str(path)])
+
+
+def test_a_file_that_has_a_name_twice_is_refused(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "a.avro"
+    path.write_bytes(_header([{"name": "n", "type": "long"}, {"name": "n", "type": "string"}]))
+    with pytest.raises(RequestError, match="is not an Avro file of records"):
+        look_at_avro([str(path)])
+
+
+def _header(fields: list[dict[str, Any]]) -> bytes:
+    """The header of a file that fastavro would not write."""
+    schema = json.dumps({"type": "record", "name": "r", "fields": fields}).encode()
+    entry = b"".join(avro_files.encoded(len(part)) + part for part in (b"avro.schema", schema))
+    return b"Obj\x01" + avro_files.encoded(1) + entry + b"\0" + bytes(16)
 
 
 def test_a_step_of_avro_travels_to_workers(tmp_path: pathlib.Path) -> None:

@@ -123,6 +123,13 @@ def test_partition_columns_have_their_values_back(tmp_path: pathlib.Path) -> Non
     ]
 
 
+def test_a_partition_column_of_bytes_is_refused_only_where_it_is_used(tmp_path: pathlib.Path) -> None:
+    table = pa.table({"who": [1, 2], "key": pa.array([b"ab", b"\xff"], pa.binary())})
+    source = look_at_delta(written(tmp_path / "t", table, partition_by=["key"]), None)
+    assert sorted(row["who"] for row in rows(source)) == [1, 2]
+    assert "column 'key', which is a partition column of bytes" in str(source.missing["key"])
+
+
 def test_columns_that_came_later_are_null_before(tmp_path: pathlib.Path) -> None:
     path = written(tmp_path / "t", ROWS.slice(0, 2))
     later = ROWS.slice(2, 1).append_column("new", pa.array([1.5]))
@@ -162,8 +169,9 @@ def test_a_table_without_rows_is_no_error(tmp_path: pathlib.Path) -> None:
 
 def test_what_is_wrong_by_public_facts_is_refused(tmp_path: pathlib.Path) -> None:
     path = written(tmp_path / "t")
-    with pytest.raises(RequestError, match=r"has no version 7, or no longer; its last one is 0"):
-        look_at_delta(path, 7)
+    for version in (7, -1, 2**63 - 1, 2**70):
+        with pytest.raises(RequestError, match=rf"has no version {version}, or no longer; its last one is 0"):
+            look_at_delta(path, version)
     with pytest.raises(RequestError, match="is not a Delta table"):
         look_at_delta(str(tmp_path), None)
     pathlib.Path(path, the_file(path)).unlink()

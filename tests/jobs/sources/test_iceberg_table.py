@@ -1,5 +1,6 @@
 """Iceberg tables: which snapshot is read, which rows are deleted in each of three ways, and what is refused by public facts."""
 
+import json
 import pathlib
 from typing import Any
 
@@ -8,7 +9,7 @@ import pyarrow.parquet
 import pytest
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.transforms import IdentityTransform
-from pyiceberg.types import DoubleType, LongType
+from pyiceberg.types import DoubleType, LongType, StringType
 
 from dp_pipelines.errors import DamagedInputError, RequestError
 from dp_pipelines.jobs.sources.iceberg_table import look_at_iceberg
@@ -74,6 +75,30 @@ def test_rows_deleted_by_value_are_left_out(tmp_path: pathlib.Path, values: pa.T
     assert kept(path) == [row["who"] for row in ROWS.to_pylist() if left(row)]
     # The columns that are compared need not be read otherwise.
     assert len(rows(look_at_iceberg(path, None), ["n"])) == len(kept(path))
+
+
+@pytest.mark.parametrize("default", [False, True])
+def test_deletes_by_value_compare_what_a_file_need_not_hold(tmp_path: pathlib.Path, default: bool) -> None:
+    """As files that were added to a table have it, whose partition is in the names of their folders."""
+    table = icebergs.created(tmp_path / "t", ROWS.slice(0, 0))
+    if default:
+        table.append(ROWS)
+        with table.update_schema() as update:
+            update.add_column("shop", StringType())
+        name, listed, gone = "shop", ["s", "t", None], {1}
+    else:
+        with table.update_spec() as update:
+            update.add_identity("n")
+        table.append(ROWS)
+        for location in icebergs.data_files(table):
+            path = location.removeprefix("file://")
+            pa.parquet.write_table(pa.parquet.ParquetFile(path).read().drop_columns(["n"]), path)
+        name, listed, gone = "n", ["t1", "t1", None], {1, 10}  # 1 is of t1, 2 of t2, 10 of nothing
+    values = pa.table({name: listed, "who": pa.array([1, 2, 10], pa.int32())})
+    path = icebergs.with_deletes(table, [icebergs.by_value(tmp_path, table, values)])
+    metadata = pathlib.Path(path)  # pyiceberg writes no defaults
+    metadata.write_text(metadata.read_text().replace('"name": "shop"', '"initial-default": "s", "name": "shop"'))
+    assert kept(path) == [who for who in range(60) if who not in gone]
 
 
 def test_values_delete_older_rows_alone_and_places_those_of_their_age_too(tmp_path: pathlib.Path) -> None:
@@ -159,6 +184,20 @@ def test_a_table_without_snapshots_is_no_error(tmp_path: pathlib.Path) -> None:
     table = catalog.create_table("shop.orders", schema=ROWS.schema)
     source = look_at_iceberg(icebergs.metadata_of(table), None)
     assert (source.schema.names, rows(source)) == (["who", "n"], [])
+
+
+@pytest.mark.parametrize("mapped", [False, True])
+def test_a_file_without_ids_needs_a_name_mapping(tmp_path: pathlib.Path, mapped: bool) -> None:
+    table = icebergs.created(tmp_path / "t", ROWS)
+    pa.parquet.write_table(ROWS, icebergs.data_files(table)[0].removeprefix("file://"))
+    if mapped:
+        listed = [{"field-id": number + 1, "names": [name]} for number, name in enumerate(ROWS.column_names)]
+        with table.transaction() as change:
+            change.set_properties({"schema.name-mapping.default": json.dumps(listed)})
+        assert kept(icebergs.metadata_of(table)) == list(range(60))
+    else:
+        with pytest.raises(RequestError, match="columns without ids, and the table has no property"):
+            look_at_iceberg(icebergs.metadata_of(table), None)
 
 
 def test_what_is_wrong_with_a_table_is_refused(tmp_path: pathlib.Path) -> None:

@@ -105,8 +105,12 @@ def test_the_kernels_of_a_task_have_its_weights_over_the_largest(monkeypatch: py
         ({"steps": Steps(class_weights=[1, 2, 3])}, "must be 2 numbers, one for each class; write false first"),
         ({"steps": Steps(class_weights=[1]), "label": ClassLabel(column="y", classes=[1, 2, 3])}, "must be 3 numbers"),
         (
+            {"steps": Steps(class_weights=[1]), "label": ClassLabel(column="y", classes=["a", "b"])},
+            "each class; see classes: of",
+        ),
+        (
             {"steps": Steps(class_weights=[1, 2]), "label": NumberLabel(column="y", min_value=0, max_value=1)},
-            "is a number",
+            "is for classes",
         ),
         ({"steps": Steps(class_weights=[1, 2]), "model": MLP()}, "fit.class_weights: is for linear models alone"),
         ({"steps": Steps(l2=0.1), "model": MLP()}, "fit.l2: is for linear models alone"),
