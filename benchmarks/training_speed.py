@@ -3,9 +3,9 @@
 In: nothing; rows are drawn. Out: docs/benchmarks/training_speed.md; progress on stderr, the gates on stdout; exit code 1 if a
 gate fails. Holds: every figure is a process of its own on two threads, and the runs of all systems are interleaved, so that a
 busy minute of the machine hits all of them; figures are medians. Needs .venv-opacus (`make .venv-opacus/installed` sets it up). A
-full run takes some five minutes on two cores, which should have nothing else to do.
+full run takes some three minutes on two cores, which should have nothing else to do.
 
-    python benchmarks/training_speed.py [--rounds 5] [--seconds 5] [--out docs/benchmarks]
+    python benchmarks/training_speed.py [--rounds 3] [--seconds 5] [--out docs/benchmarks]
 """
 
 import argparse
@@ -252,7 +252,7 @@ def page(measured: Mapping[str, Sequence[Mapping[str, float]]], gates: Sequence[
 def main() -> int:
     """Measure, judge, write."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=5)
     parser.add_argument("--out", type=pathlib.Path, default=REPOSITORY / "docs" / "benchmarks")
     parser.add_argument("--only", choices=[KERNEL, MANY, STEP, SAMPLES], help="measure one figure and print it as JSON")

@@ -171,7 +171,7 @@ def _composed(
         epsilons = np.where((rates < 1) & (epsilons < 500), amplified, epsilons)
         epsilons = np.append(epsilons, [epsilon for epsilon, _ in pure])
         times = np.append(normal, [float(many) for _, many in pure])
-        best = min(best, float(times @ epsilons))
+        best = min(best, _total(times * epsilons))
         if own > 0:
             best = min(best, _advanced(epsilons, times, own))
     return best
@@ -179,10 +179,15 @@ def _composed(
 
 def _advanced(epsilons: Floats, times: Floats, delta: float) -> float:
     """Kairouz, Oh, Viswanath 2015, theorem 3.5: composition of mechanisms with different epsilons."""
-    squares = float(times @ epsilons**2)
-    mean = float(times @ (epsilons * np.tanh(epsilons / 2)))
+    squares = _total(times * epsilons**2)
+    mean = _total(times * (epsilons * np.tanh(epsilons / 2)))
     first = math.sqrt(2 * squares * math.log(math.e + math.sqrt(squares) / delta))
     return mean + min(first, math.sqrt(2 * squares * math.log(1 / delta)))
+
+
+def _total(numbers: Floats) -> float:
+    """The sum, the same on every processor: BLAS, which `@` calls, adds in the order that suits the one at hand."""
+    return float(numbers.sum())
 
 
 def _losses(
@@ -233,7 +238,7 @@ def _renyi(groups: Sequence[tuple[tuple[MechanismRecord, ...], int]], delta: flo
             others[dataclasses.replace(record, stage="s", name="n")] += runs
     # The divergence of Gaussian noise is proportional to its square, so all of it counts as one.
     squares, _, normal, _ = _losses(gaussian)
-    together = float(normal @ squares)
+    together = _total(normal * squares)
     best, best_order, left = math.inf, None, delta - _failure(groups)
     for order in ORDERS:
         parts = [renyi.divergence([record], order) * runs for record, runs in others.items()]

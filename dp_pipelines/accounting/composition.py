@@ -286,9 +286,7 @@ def _interval(
     errors = [float(pair.profile(np.array([low]))[1][0]) for pair, (low, _) in reaches.items()]
     moved = 4 * math.fsum(counts[pair] * spans[pair] * error for pair, error in zip(counts, errors, strict=True))
     around = theta * np.array([0.97, 1.0, 1.03])
-    bend = sum(
-        count * pair.log_moment_within(around, log_delta) @ np.array([1.0, -2.0, 1.0]) for pair, count in counts.items()
-    )
+    bend = sum(count * np.diff(pair.log_moment_within(around, log_delta), 2)[0] for pair, count in counts.items())
     window = 25 * math.sqrt(max(0.0, float(bend))) / (0.03 * theta)
     window = min(window, math.fsum(count * spans[pair] for pair, count in counts.items()))
     interval: float = max(

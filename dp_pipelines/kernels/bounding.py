@@ -121,8 +121,9 @@ def bound_rows(units: Codes, number_of_units: int, partitions: Keys, rows: RowOr
     order = _sorted_by_hash(units, number_of_units, hashes)
     _settle_ties(order, units, hashes, rows, everything)
     order = order[_first_of_each(units[order], max_rows)[0]]
-    # Group what is kept by partition; within one unit the order of partitions no longer matters.
-    order = order[np.lexsort((partitions.codes[order], units[order]))]
+    if len(partitions) > 1:
+        # Group what is kept by partition; within one unit the order of partitions no longer matters.
+        order = order[np.lexsort((partitions.codes[order], units[order]))]
     sorted_units, sorted_partitions = units[order], partitions.codes[order]
     new_unit = np.ones(len(order), np.bool_)
     new_unit[1:] = sorted_units[1:] != sorted_units[:-1]

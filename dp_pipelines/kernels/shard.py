@@ -70,11 +70,19 @@ def slices(
     ends = np.cumsum(np.bincount(numbers, minlength=shards)[:shards])
     order = np.argsort(numbers, kind="stable")[: ends[-1]]
     taken = gather.take_rows(table, order)
+    settled = all(_settled(kind) for kind in taken.schema.types)
     begin = 0
     for shard, end in enumerate(ends.tolist()):
-        if end > begin:
+        if settled and end > begin and (part := taken.slice(begin, end - begin)).nbytes <= ELEMENT_BYTES:
+            yield shard, part  # there are many, and every column of each would be looked at
+        elif end > begin:
             yield from ((shard, piece) for piece in pieces(compact(taken.slice(begin, end - begin))))
         begin = end
+
+
+def _settled(kind: pa.DataType) -> bool:
+    """Whether `pieces` and `compact` have nothing to do for a column of this type."""
+    return not pa.types.is_nested(kind) and not pa.types.is_dictionary(kind) and keys.plain_type(kind) == kind
 
 
 def joined(tables: Sequence[pa.Table]) -> pa.Table:
@@ -91,6 +99,9 @@ def joined(tables: Sequence[pa.Table]) -> pa.Table:
     >>> joined([pa.table({"u0": pa.array([1], pa.int8())}), pa.table({"u0": [2]})]).column("u0").to_pylist()
     [1, 2]
     """
+    first = tables[0].schema
+    if all(table.schema.equals(first) for table in tables):  # as nearly always, and much sooner told than name by name
+        return pa.concat_tables(tables)
     tables = vectors.of_one_width(tables)
     for name in tables[0].column_names:
         kinds = {_key_type(table.schema.field(name).type) for table in tables} - {pa.null()}

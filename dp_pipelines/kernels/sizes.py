@@ -29,8 +29,14 @@ MOST_SHARDS = 2**14
 LEAST_PIECE = 128 * 2**10
 """A piece of a batch for one shard should come to this, beside whose head of some 700 bytes."""
 
+LEAST_COLUMN = 16 * 2**10
+"""What a piece should have of each of its columns, where these are many and travel by files: each is written and read alone."""
+
 MOST_GATHERED = 64 * MIB
 """Batches are put together before they are cut, where shards are many, up to this."""
+
+MOST_WIDE = 40 * MIB
+"""The same where columns are many: a thread then holds less than while it bounds a shard."""
 
 WORKER_BYTES = 450 * MIB
 """A worker without rows: 250 MiB with its libraries, and two queues of 100 MB in which Beam keeps what is to be sent."""
@@ -96,6 +102,15 @@ def gathered_bytes(shards: int) -> int:
     (13107200, 67108864)
     """
     return min(shards * LEAST_PIECE, MOST_GATHERED)
+
+
+def gathered_columns_bytes(shards: int, columns: int) -> int:
+    """The same where rows have so many columns, each of which costs something in every piece: more, up to `MOST_WIDE`.
+
+    >>> gathered_columns_bytes(100, 20), gathered_columns_bytes(100, 5), gathered_columns_bytes(100, 50)
+    (32768000, 13107200, 41943040)
+    """
+    return max(gathered_bytes(shards), min(shards * columns * LEAST_COLUMN, MOST_WIDE))
 
 
 def worker_bytes(

@@ -40,7 +40,11 @@ BUCKETS = np.uint64(2**18 - 1)
 
 
 class UnitColumns(Protocol):
-    """What is computed from all rows of a unit together, e.g. windows."""
+    """What is computed from all rows of a unit together, e.g. windows.
+
+    A class that puts the rows of a unit in order itself says so by `any_order = True`: then rows come in any order, those of a
+    unit anywhere, and the columns of a row must not depend on that.
+    """
 
     def apply(self, table: pa.Table) -> pa.Table:
         """Rows with more columns, possibly fewer rows.
@@ -126,7 +130,9 @@ class ComputeUnitColumns(Step):
             yield found.slice(begin, LARGEST_BATCH)
 
 
-def whole_units(tables: Iterable[pa.Table], unit: Sequence[str], most: int, salt: int) -> pa.Table:
+def whole_units(
+    tables: Iterable[pa.Table], unit: Sequence[str], most: int, salt: int, *, ordered: bool = True
+) -> pa.Table:
     """All kept rows of some units, in an order that their content alone decides.
 
     Args:
@@ -134,16 +140,24 @@ def whole_units(tables: Iterable[pa.Table], unit: Sequence[str], most: int, salt
         unit: the columns of the unit.
         most: how many rows of a unit are kept.
         salt: see `bounded`.
+        ordered: False where nothing that follows looks at the order: then rows may come in any. Which are kept is the same.
     """
+
+    def kept(some: Sequence[pa.Table]) -> pa.Table:
+        rows = shard.joined(some)
+        if ordered or too_many(rows, unit, most):
+            return bounded(rows, unit, most, salt)
+        return pa.table([gather.one_array(column) for column in rows.columns], names=rows.column_names)
+
     waiting: list[pa.Table] = []
     rows, portion = 0, PORTION
     for table in tables:
         waiting.append(table)
         rows += table.num_rows
         if rows > portion:
-            waiting = [bounded(shard.joined(waiting), unit, most, salt)]
+            waiting = [kept(waiting)]
             rows, portion = waiting[0].num_rows, max(PORTION, 2 * waiting[0].num_rows)
-    return bounded(shard.joined(waiting), unit, most, salt)
+    return kept(waiting)
 
 
 def with_digests(table: pa.Table, unit: Sequence[str]) -> pa.Table:
@@ -191,7 +205,11 @@ def bounded(table: pa.Table, unit: Sequence[str], most: int, salt: int) -> pa.Ta
     hashes = units.hashes(salt)
     columns = [keys.one_array(column) for column in table.columns]
 
+    everything = np.arange(table.num_rows)
+
     def content(positions: Positions) -> list[pa.Array]:
+        if np.array_equal(positions, everything):  # as for the first look at all rows: they need no copy
+            return columns
         return [gather.take(column, positions) for column in columns]
 
     def row_hashes(positions: Positions) -> Words:

@@ -10,9 +10,10 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
 
+from dp_pipelines.kernels import sizes
 from dp_pipelines.query.train_model import TrainModel
 from dp_pipelines.steps.flow import Flow
-from dp_pipelines.steps.step import Step
+from dp_pipelines.steps.step import GatheringStep, Step
 from dp_pipelines.steps.whole_units import ToUnitShards, UnitColumns, bounded, canonical, whole_units, with_digests
 from dp_pipelines.training.examples import bounded_examples
 from dp_pipelines.training.examples.split import as_decided, carried, with_answers
@@ -56,7 +57,7 @@ def examples_written(
     return tables.each("ToShards", cut).by_key("ByShard").each("Write", write)
 
 
-class SpillToShards(ToUnitShards):
+class SpillToShards(ToUnitShards, GatheringStep):
     """Like `ToUnitShards`, but rows go through private files: a shuffle in memory would hold all of them at once."""
 
     def __init__(
@@ -72,6 +73,7 @@ class SpillToShards(ToUnitShards):
         held_out: float,
     ) -> None:
         super().__init__(reads, unit, most, shards, salt)
+        self.enough = sizes.gathered_columns_bytes(shards, len(reads))
         self._folder, self._key, self._held_out = folder, key, held_out
 
     def rows(self, table: pa.Table) -> pa.Table:
@@ -81,9 +83,14 @@ class SpillToShards(ToUnitShards):
         table = with_answers(table.select(self._reads), self._unit, key=self._key, held_out=self._held_out)
         return canonical(with_digests(table, self._unit), (*self._reads, *carried(table)), self._unit)
 
-    def compute(self, element: pa.Table) -> list[tuple[int, pa.Table]]:
-        """The position of each part of one table, with its shard."""
-        cut = super().compute(element)
+    def compute(self, element: list[pa.Table]) -> list[tuple[int, pa.Table]]:
+        """The position of each part of some tables, with its shard."""
+        alike: dict[pa.Schema, list[pa.Table]] = {}
+        for table in element:
+            alike.setdefault(table.schema, []).append(table)
+        cut = [
+            part for tables in alike.values() for part in super(SpillToShards, self).compute(pa.concat_tables(tables))
+        ]
         places = bounded_examples.spill([part for _, part in cut], self._folder)
         return [(shard, place) for (shard, _), place in zip(cut, places, strict=True)]
 
@@ -115,7 +122,8 @@ def examples_of(
         task, max_rows_per_unit, unit_columns, salt: see `BoundedExamples`.
     """
     unit = task.unit_columns
-    found = whole_units(tables, unit, max_rows_per_unit, salt)
+    ordered = unit_columns is not None and not getattr(unit_columns, "any_order", False)
+    found = whole_units(tables, unit, max_rows_per_unit, salt, ordered=ordered)
     columns = [*task.columns, *carried(found)]
     if unit_columns is not None:
         found = unit_columns.apply(found)

@@ -307,6 +307,20 @@ def test_text_that_is_not_utf8_is_a_null_partition_and_a_unit_of_its_own(kind: p
         assert keys.plain_unit(column).to_pylist() == values
 
 
+FLOATS = st.sampled_from([0.0, -0.0, 1.5, math.inf, -math.inf, 5e-324]) | st.floats(width=32)
+
+
+@given(st.lists(FLOATS | st.none(), max_size=8), st.sampled_from([pa.float16(), pa.float32(), pa.float64()]))
+def test_floats_are_canonical_with_and_without_what_is_no_number(values: list[float | None], kind: pa.DataType) -> None:
+    array = pa.array([None if value is None else np.float64(value) for value in values], pa.float64()).cast(kind)
+    wanted = [None if value is None or math.isnan(value) else value + 0.0 for value in array.to_pylist()]
+    for column in (array, pa.chunked_array([array[:3], array[3:]]), array[1:] if len(array) else array):
+        found = keys.plain(column)
+        assert found.type == keys.plain_type(kind)
+        expected = wanted[len(wanted) - len(found) :]
+        assert list(map(repr, found.to_pylist())) == list(map(repr, expected))
+
+
 def test_a_nan_unit_is_no_unit_and_minus_zero_is_zero() -> None:
     found = keys.dense([keys.plain(pa.array([0.0, -0.0, math.nan, None, -math.nan], pa.float32()))])
     assert found.codes.tolist() == [0, 0, 1, 1, 1]

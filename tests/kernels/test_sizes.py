@@ -47,6 +47,16 @@ def test_pieces_of_a_batch_are_large_enough_for_their_heads(shards: int) -> None
     assert enough == sizes.MOST_GATHERED or enough >= shards * sizes.LEAST_PIECE
 
 
+@given(st.integers(1, sizes.MOST_SHARDS), st.integers(1, 5000))
+def test_what_is_gathered_of_wide_rows_takes_less_than_a_shard_that_is_bounded(shards: int, columns: int) -> None:
+    enough = sizes.gathered_columns_bytes(shards, columns)
+    assert enough >= sizes.gathered_bytes(shards)
+    at_once = (sizes.AT_WORK + sizes.WAITING) * sizes.COPIES_OF_A_BATCH * enough
+    bounded = (sizes.AT_WORK * sizes.COPIES_OF_A_GROUP + sizes.WAITING) * sizes.GROUP_BYTES
+    assert at_once <= bounded or enough == sizes.gathered_bytes(shards)
+    assert min(enough, sizes.MOST_WIDE) >= min(shards * columns * sizes.LEAST_COLUMN, sizes.MOST_WIDE)
+
+
 @given(inputs, st.integers(1, 64))
 def test_what_a_worker_holds_has_a_bound_until_there_are_most_shards(size: int, slots: int) -> None:
     bound = sizes.worker_bytes(min(size, sizes.MOST_SHARDS * sizes.GROUP_BYTES), slots=slots)

@@ -20,14 +20,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dp_pipelines import RequestError
-from dp_pipelines.kernels import keys
+from dp_pipelines.kernels import keys, sizes
 from dp_pipelines.kernels import shard as sharding
 from dp_pipelines.kernels.columns import hashing
 from dp_pipelines.query.train_model import BinaryLabel, Category, Number, TrainModel
 from dp_pipelines.release.staging import UNFINISHED
 from dp_pipelines.steps import whole_units
 from dp_pipelines.steps.whole_units import bounded, canonical
-from dp_pipelines.steps.write_examples import examples_of
+from dp_pipelines.steps.write_examples import SpillToShards, examples_of
 from dp_pipelines.training.examples import bounded_examples
 from dp_pipelines.training.examples.split import COLUMN, with_answers
 from dp_pipelines.transforms.examples import BoundedExamples
@@ -131,6 +131,37 @@ def test_unit_columns_cannot_say_who_is_held_out():
     assert COLUMN not in examples_of([rows], task_of(), 4, Telling(), SALT).column_names
     answered = with_answers(rows, ["who"], key=b"plan", held_out=0.5)
     assert COLUMN in examples_of([answered], task_of(), 4, Windows(), SALT).column_names
+
+
+class InOrder(Windows):
+    """The same over rows that it puts in the order of their content itself, as windows in SQL do."""
+
+    any_order = True
+
+    def apply(self, table):
+        order = sorted(range(table.num_rows), key=lambda place: repr(table.slice(place, 1).to_pylist()))
+        return super().apply(table.take(pa.array(order, pa.int64())))
+
+
+@given(st.lists(row, max_size=25), st.lists(st.integers(0, 25), max_size=3), st.integers(1, 4))
+def test_rows_that_come_in_any_order_are_those_that_are_kept_in_order(rows, cuts, most):
+    plain = canonical(table_of(rows), READS, ["who"])
+    ends = [0, *sorted(min(cut, plain.num_rows) for cut in cuts), plain.num_rows]
+    pieces = [plain.slice(begin, end - begin) for begin, end in itertools.pairwise(ends)]
+    some, others = (whole_units.whole_units(pieces, ["who"], most, SALT, ordered=one) for one in (True, False))
+    assert some.schema == others.schema
+    assert Counter(map(repr, some.to_pylist())) == Counter(map(repr, others.to_pylist()))
+
+
+@given(st.lists(row, max_size=25), st.randoms(use_true_random=False), st.integers(1, 4))
+def test_columns_that_put_rows_in_order_themselves_give_the_same_examples_however_rows_come(rows, numbers, most):
+    shuffled = list(rows)
+    numbers.shuffle(shuffled)
+    pieces = [canonical(table_of(some), READS, ["who"]) for some in (rows, shuffled)]
+    first, second = (examples_of([piece], task_of(), most, InOrder(), SALT) for piece in pieces)
+    assert first.equals(second)
+    bounded_first = canonical(bounded(pieces[0], ["who"], most, SALT), READS, ["who"])
+    assert first.equals(examples_of([bounded_first], task_of(), most, InOrder(), SALT))
 
 
 def by_hand(rows, task, most):
@@ -294,6 +325,35 @@ def test_an_attempt_that_was_killed_is_never_read_and_a_second_one_changes_nothi
     (tmp_path / f".shard-00001.arrow.1-x{UNFINISHED}").write_bytes(b"half")
     assert bounded_examples.write(pa.table({"who": [2]}), tmp_path, 0) == str(first)
     assert [table.to_pydict() for table in bounded_examples.tables(tmp_path)] == [{"who": [1]}]
+
+
+def test_what_was_spilled_comes_back_part_by_part_from_a_private_file(tmp_path):
+    parts = [table_of(many_rows(rows)) for rows in (50, 0, 7)]
+    places = bounded_examples.spill(parts, tmp_path)
+    for place, part in zip(places, parts, strict=True):
+        found = bounded_examples.spilled(place)
+        assert found.schema == part.schema
+        assert repr(found.to_pylist()) == repr(part.to_pylist())
+    (path,) = tmp_path.iterdir()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_tables_are_put_together_before_they_are_cut_and_types_that_differ_stay_apart(tmp_path):
+    cut = SpillToShards(READS, ("who",), 50, 3, SALT, folder=str(tmp_path), key=None, held_out=0.2)
+    rows = table_of(many_rows())
+    wide = rows.set_column(rows.column_names.index("day"), "day", rows["day"].cast(pa.int32()))
+    alone = cut.compute([rows])
+    together = cut.compute([rows.slice(0, 200), wide.slice(200, 100), rows.slice(300)])
+    assert len(list(tmp_path.iterdir())) == 2
+    for pieces in (alone, together):
+        found = defaultdict(list)
+        for number, place in pieces:
+            found[number].append(bounded_examples.spilled(place))
+        whole = {number: examples_of(tables, task_of(), 50, Windows(), SALT) for number, tables in found.items()}
+        assert lines_of(whole.values()) == lines_of(shaped(rows, task_of(), most=50).values())
+    assert len(alone) == 4
+    assert len(together) == 8
+    assert cut.enough == sizes.gathered_columns_bytes(3, len(READS))
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ shard, the first stays. Not covered: removing the folder.
 """
 
 import contextlib
+import itertools
 import os
 import pathlib
 from collections.abc import Iterator, Sequence
@@ -13,6 +14,7 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 
 from dp_pipelines.disk_errors import told_of_disk
+from dp_pipelines.kernels.columns import ipc
 from dp_pipelines.release.staging import UNFINISHED, attempt_name
 
 SUFFIX = ".arrow"
@@ -36,8 +38,12 @@ def write(table: pa.Table, folder: str | os.PathLike[str], shard: int) -> str:
     with told_of_disk(folder):
         try:
             descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            with os.fdopen(descriptor, "wb") as file, pa.ipc.new_file(file, table.schema, options=_OPTIONS) as writer:
-                writer.write_table(table)
+            with os.fdopen(descriptor, "wb") as file:
+                # At once: Arrow calls a file of Python's for each buffer of each column, under Python's lock.
+                sink = pa.BufferOutputStream()
+                with pa.ipc.new_file(sink, table.schema, options=_OPTIONS) as writer:
+                    writer.write_table(table)
+                file.write(sink.getvalue())
             with contextlib.suppress(FileExistsError):
                 os.link(temporary, target)  # fails if another attempt came first: that one stays
         finally:
@@ -64,25 +70,20 @@ def spill(parts: Sequence[pa.Table], folder: str | os.PathLike[str]) -> list[pa.
     path = pathlib.Path(folder) / f".spill-{attempt_name()}{UNFINISHED}"
     with told_of_disk(folder):
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "wb") as file, pa.ipc.new_file(file, parts[0].schema, options=_OPTIONS) as writer:
+        ends = [0]
+        with os.fdopen(descriptor, "wb") as file:
             for part in parts:
-                writer.write_batch(_one_batch(part))
-    return [pa.table({"path": [str(path)], "batch": [number]}) for number in range(len(parts))]
+                ends.append(ends[-1] + file.write(ipc.to_buffer(part, _OPTIONS)))
+    names = [str(path)]
+    return [pa.table({"path": names, "begin": [begin], "end": [end]}) for begin, end in itertools.pairwise(ends)]
 
 
 def spilled(place: pa.Table) -> pa.Table:
     """A table that `spill` has written."""
-    with pa.memory_map(place.column("path")[0].as_py()) as file, pa.ipc.open_file(file) as reader:
-        return pa.Table.from_batches([reader.get_batch(place.column("batch")[0].as_py())])
-
-
-def _one_batch(table: pa.Table) -> pa.RecordBatch:
-    batches = table.combine_chunks().to_batches()
-    return (
-        batches[0]
-        if batches
-        else pa.RecordBatch.from_arrays([pa.array([], f.type) for f in table.schema], schema=table.schema)
-    )
+    path, begin, end = (place.column(name)[0].as_py() for name in ("path", "begin", "end"))
+    with pa.OSFile(path) as file:
+        file.seek(begin)
+        return ipc.from_buffer(file.read_buffer(end - begin))
 
 
 def tables(folder: str | os.PathLike[str]) -> Iterator[pa.Table]:

@@ -40,6 +40,9 @@ from dp_pipelines.training.features import category_values, input_types
 from dp_pipelines.training.features.code_layout import CodeLayout, Codes, Steps
 from dp_pipelines.training.features.input_types import wrong_types as wrong_types
 
+FEW_CUTS = 63
+"""So many comparisons of all numbers take less time than one search for each: a processor cannot guess its turns."""
+
 STEPS = 2.0**16
 """Steps of a scaled value between 0 and 1; they keep later computations exact (`examples.Examples.times`)."""
 
@@ -238,7 +241,7 @@ class Encoder:
                 continue
             numbers, nulls = numbers_and_nulls(keys.plain(column))
             numbers = np.clip(numbers, feature.min_value, feature.max_value)
-            cells = np.searchsorted(np.array(self.cuts(name)), numbers, side="right").astype(np.int64)
+            cells = cells_of(numbers, self.cuts(name))
             steps = None
             if feature.scaled:
                 part = (numbers - feature.min_value) / (feature.max_value - feature.min_value)
@@ -313,6 +316,25 @@ class Encoder:
         feature = self.features[name]
         assert isinstance(feature, Category)
         return self.vocabulary[name] if feature.categories is None else feature.categories
+
+
+def cells_of(numbers: NDArray[np.float64], cuts: Sequence[float]) -> NDArray[np.int64]:
+    """How many of the cut points each number has reached.
+
+    Args:
+        numbers: any; one that is no number has reached all of them, or none.
+        cuts: ascending.
+
+    >>> cells_of(np.array([0.5, 1.0, 7.0]), (1.0, 2.0)).tolist()
+    [0, 1, 2]
+    """
+    numbers = numbers.astype(np.float64, copy=False)
+    if len(cuts) > FEW_CUTS:
+        return np.searchsorted(np.array(cuts), numbers, side="right").astype(np.int64)
+    cells = np.zeros(len(numbers), np.int8)
+    for cut in cuts:
+        cells += numbers >= cut
+    return cells.astype(np.int64)
 
 
 def layout_of(features: Mapping[str, Feature], pairs: Sequence[feature_pairs.Pair]) -> CodeLayout:

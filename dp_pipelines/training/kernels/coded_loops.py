@@ -243,9 +243,16 @@ def multiply(
             for piece in range(pieces):
                 own[piece] = columns_of[piece, codes[row, byte_of[piece]]]
                 spread += lengths[own[piece]]
-                column = squares[own[piece]]
+            quads = pieces - pieces % 4
+            for piece in range(0, quads, 4):  # in the order of the columns, as one by one
+                first, second = squares[own[piece]], squares[own[piece + 1]]
+                third, fourth = squares[own[piece + 2]], squares[own[piece + 3]]
                 for place in range(len(line)):
-                    line[place] += column[place]
+                    line[place] = (((line[place] + first[place]) + second[place]) + third[place]) + fourth[place]
+            for piece in range(quads, pieces):
+                first = squares[own[piece]]
+                for place in range(len(line)):
+                    line[place] += first[place]
             for place in range(values):
                 part = scaled[row, place] * 2.0**-16
                 spread += lengths[scaled_columns[place]] * part

@@ -22,7 +22,7 @@ import contextlib
 import dataclasses
 import types
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import duckdb
 import pyarrow as pa
@@ -58,6 +58,8 @@ class UnitExpressions:
     where: Expression | None
     params: Mapping[str, Value]
     schema: pa.Schema
+    any_order: ClassVar[bool] = True
+    """Rows may come in any order: see `steps.whole_units.UnitColumns`."""
     _calculator: row_calculator.Calculator = dataclasses.field(
         default_factory=row_calculator.Calculator, repr=False, compare=False
     )

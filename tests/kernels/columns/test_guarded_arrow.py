@@ -51,7 +51,6 @@ ALLOWED = {
         "sort_by": "of one block's rows",
     },
     "whole_units.py": {"if_else": "of one piece, whose texts it can only shorten"},
-    "bounded_examples.py": {"combine_chunks": "of a piece that was cut to some megabytes"},
 }
 """By module: operations that are called there as they are, and why."""
 

@@ -17,7 +17,7 @@ from dp_pipelines.kernels.columns import hashing
 from dp_pipelines.query.train_model import BinaryLabel, Category, ClassLabel, Number, NumberLabel, TrainModel
 from dp_pipelines.training.examples import split as splits
 from dp_pipelines.training.examples.split import split
-from dp_pipelines.training.features.encoder import Encoder, wrong_types
+from dp_pipelines.training.features.encoder import FEW_CUTS, Encoder, cells_of, wrong_types
 from tests.helpers.neighbours import array_of
 
 DAY = datetime.date(2026, 1, 31)
@@ -68,6 +68,17 @@ def test_a_number_is_in_one_bin_or_missing_whatever_type_its_column_has(drawn):
     found = NUMBER.encode(table)
     assert (found.dtype, found.shape) == (np.float32, (len(values), 8))
     assert found.tolist() == [number_row(value) for value in values]
+
+
+@given(st.integers(0, 3 * FEW_CUTS), st.sampled_from([np.float32, np.float64, np.int64]), st.data())
+def test_cells_are_found_alike_by_comparing_and_by_searching(size, kind, data):
+    cuts = sorted(
+        data.draw(st.lists(st.integers(-50, 50).map(lambda number: number / 10), min_size=size, max_size=size))
+    )
+    numbers = np.array(data.draw(st.lists(st.integers(-60, 60))), np.float64) / 10
+    cells = cells_of(numbers.astype(kind), cuts)
+    assert cells.dtype == np.int64
+    assert cells.tolist() == [bisect.bisect_right(cuts, number) for number in numbers.astype(kind).tolist()]
 
 
 CATEGORIES = [
