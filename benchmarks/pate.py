@@ -26,7 +26,7 @@ from dp_pipelines.jobs.request.request import check
 from dp_pipelines.jobs.spec import job_file
 from dp_pipelines.planning import votes_usefulness
 from dp_pipelines.planning.plan import Plan
-from dp_pipelines.query.pate_model import PateModel, Teachers
+from dp_pipelines.query.models.pate_model import PateModel, Teachers
 from dp_pipelines.query.train_model import MLP, BinaryLabel, TrainModel
 from dp_pipelines.training import fit
 from dp_pipelines.training.artefact import Artefact
@@ -137,7 +137,7 @@ class Asked:
             examples = Examples.write(folder, "encoded", [training], known.encoder, [UNIT])
             if known.whitening is not None:
                 examples = examples.times(folder, "whitened", known.whitening)
-            blocks = votes.Blocks.made([training], known.encoder, [UNIT], key, task.steps.teachers)
+            blocks = votes.UnitBlocks.made([training], known.encoder, [UNIT], key, task.steps.teachers)
             found = votes.votes_of(everything, examples, blocks, known.rows, key)
         labels = known.encoder.labels(world.public.take(pa.array(known.places)))
         return cls(task, known, found, labels, held_out, key)

@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from dp_pipelines.query.federate_model import FederateModel as FederateModel
     from dp_pipelines.query.federate_model import Rounds as Rounds
     from dp_pipelines.query.kept import Kept as Kept
-    from dp_pipelines.query.pate_model import PateModel as PateModel
-    from dp_pipelines.query.pate_model import Teachers as Teachers
+    from dp_pipelines.query.models.pate_model import PateModel as PateModel
+    from dp_pipelines.query.models.pate_model import Teachers as Teachers
     from dp_pipelines.query.query import ContributionBounds as ContributionBounds
     from dp_pipelines.query.query import PrivatePartitions as PrivatePartitions
     from dp_pipelines.query.query import PublicPartitions as PublicPartitions
@@ -92,8 +92,8 @@ _ROOMS = {
     "FederateModel": "query.federate_model",
     "Rounds": "query.federate_model",
     "Kept": "query.kept",
-    "PateModel": "query.pate_model",
-    "Teachers": "query.pate_model",
+    "PateModel": "query.models.pate_model",
+    "Teachers": "query.models.pate_model",
     "ContributionBounds": "query.query",
     "PrivatePartitions": "query.query",
     "PublicPartitions": "query.query",

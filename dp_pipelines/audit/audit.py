@@ -26,7 +26,7 @@ from dp_pipelines.plan_stages import training_parts
 from dp_pipelines.planning import resolve
 from dp_pipelines.planning.plan import Plan
 from dp_pipelines.planning.stage import StagePlan
-from dp_pipelines.query.pate_model import PateModel
+from dp_pipelines.query.models.pate_model import PateModel
 
 Floats = NDArray[np.float64]
 

@@ -24,7 +24,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dp_pipelines.accounting.mechanism_record import MechanismRecord
-from dp_pipelines.audit import made_up, steps, votes
+from dp_pipelines.audit import made_up, steps, teacher_votes
 from dp_pipelines.audit.made_up import MadeUp
 from dp_pipelines.audit.replay import Finding
 from dp_pipelines.audit.steps import KeptInMemory
@@ -37,7 +37,7 @@ from dp_pipelines.planning.stage import StagePlan
 from dp_pipelines.query import fit_candidates
 from dp_pipelines.query.federate_model import Rounds
 from dp_pipelines.query.fit_candidates import FitCandidate
-from dp_pipelines.query.pate_model import PateModel
+from dp_pipelines.query.models.pate_model import PateModel
 from dp_pipelines.query.train_model import JaxModel, TrainModel
 from dp_pipelines.training import fit, scoring
 from dp_pipelines.training.description import Statement
@@ -336,7 +336,7 @@ class _Looked:
                 reads = not _same(whole, rest)
                 if self._voted(part):
                     wrong += ["reads a unit that is held out"] if reads and named != {group} else []
-                    wrong += votes.wrong_moves(_votes(whole), _votes(rest), self._norm(part))
+                    wrong += teacher_votes.wrong_moves(_votes(whole), _votes(rest), self._norm(part))
                 elif reads != (named == {group}):
                     wrong.append(f"{'reads' if reads else 'does not read'} a unit that is {_words(group)}")
                 elif not self._adds_up(part, whole, rest, own):
@@ -346,7 +346,7 @@ class _Looked:
 
     def _voted(self, part: str) -> bool:
         """Whether teachers vote for a part: what a unit does to a vote depends on the others of its block."""
-        return isinstance(self.task, PateModel) and votes.sums_of(self.task, self.name, part) is not None
+        return isinstance(self.task, PateModel) and teacher_votes.sums_of(self.task, self.name, part) is not None
 
     def _norm(self, part: str) -> float:
         """By how much the noise of a part allows for."""
@@ -377,7 +377,7 @@ class _Looked:
     def draws_of(self, part: str) -> Finding:
         """Whether a part is drawn as often as it is paid for."""
         drawn = len(self.first.seen.read.get(part, []))
-        if isinstance(self.task, PateModel) and (paid := votes.sums_of(self.task, self.name, part)) is not None:
+        if isinstance(self.task, PateModel) and (paid := teacher_votes.sums_of(self.task, self.name, part)) is not None:
             path = self.first.left["path"]
             told = len(path["answered"]) if part == self.name else int(path["asked"][0])
             found = f"{drawn} for {told}, of at most {paid.times} that the plan pays for"

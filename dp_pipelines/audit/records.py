@@ -15,7 +15,7 @@ from fractions import Fraction
 from typing import Any
 
 from dp_pipelines.accounting.mechanism_record import MechanismRecord
-from dp_pipelines.audit import votes
+from dp_pipelines.audit import teacher_votes
 from dp_pipelines.audit.replay import Finding
 from dp_pipelines.kernels.clipped_vectors import COEFFICIENT_BITS, ClippedVectors
 from dp_pipelines.kernels.sensitivity import LatticeSteps, Shape
@@ -34,7 +34,7 @@ from dp_pipelines.planning.plan import Plan
 from dp_pipelines.planning.stage import StagePlan, auto_statistics, shape_of
 from dp_pipelines.planning.stage_kinds import BestKind
 from dp_pipelines.query.federate_model import Rounds
-from dp_pipelines.query.pate_model import PateModel
+from dp_pipelines.query.models.pate_model import PateModel
 from dp_pipelines.query.rollup import RollupLevel
 from dp_pipelines.selection import thresholds
 from dp_pipelines.training import gaussian_noise as noise_of_sums
@@ -65,7 +65,7 @@ def group_of(plan: Plan, name: str) -> str | None:
 def sums_of(plan: Plan, name: str) -> ClippedVectors | None:
     """The sums of vectors that `fit` releases for a stage: how many, how long, over which share of the units."""
     for trained, task in plan.trained.items():
-        if isinstance(task, PateModel) and (of_votes := votes.sums_of(task, trained, name)) is not None:
+        if isinstance(task, PateModel) and (of_votes := teacher_votes.sums_of(task, trained, name)) is not None:
             return of_votes
     fitted = training_parts.all_fits(plan.trained).get(name)
     if fitted is not None:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from dp_pipelines.accounting.mechanism_record import MechanismRecord
 from dp_pipelines.accounting.record_kinds import kind_of
-from dp_pipelines.audit import aggregates, decisions, evidence, samples, steps, votes, worst
+from dp_pipelines.audit import aggregates, decisions, evidence, samples, steps, teacher_votes, worst
 from dp_pipelines.audit.residuals import Products, Squares, Steady, fourth_moment
 from dp_pipelines.errors import RequestError
 from dp_pipelines.kernels.cells import Around
@@ -33,7 +33,7 @@ from dp_pipelines.noise.laws import RoundedGaussian
 from dp_pipelines.planning.noise_levels import training_noise
 from dp_pipelines.planning.stage import StagePlan
 from dp_pipelines.planning.stage_kinds import BestKind, TrainingKind
-from dp_pipelines.query.pate_model import PateModel
+from dp_pipelines.query.models.pate_model import PateModel
 from dp_pipelines.query.train_model import TrainModel
 from dp_pipelines.training.features import moments
 
@@ -329,7 +329,7 @@ def _votes(watch: _Watch, stage: StagePlan, vectors: ClippedVectors, add: _Add) 
     """Noisy votes of teachers."""
     for with_unit in (False, True):
         done = 0
-        for noisy in votes.trials(stage, vectors, watch.replays, with_unit=with_unit):
+        for noisy in teacher_votes.trials(stage, vectors, watch.replays, with_unit=with_unit):
             add(noisy, 1.0 if with_unit else 0.0, with_unit, done)
             done += noisy.shape[1]
 

@@ -22,7 +22,7 @@ from dp_pipelines.query import fit_candidates
 from dp_pipelines.query.best import Best
 from dp_pipelines.query.federate_model import FederateModel, Rounds
 from dp_pipelines.query.fit_candidates import CANDIDATE, SCORE
-from dp_pipelines.query.pate_model import PateModel
+from dp_pipelines.query.models.pate_model import PateModel
 from dp_pipelines.query.query import ContributionBounds, PrivatePartitions, PublicPartitions, Query, Top
 from dp_pipelines.query.train_model import CELL as CELL
 from dp_pipelines.query.train_model import EVALUATED, Category, Number, NumberLabel, TrainModel

@@ -23,7 +23,7 @@ from dp_pipelines.planning.stage import StagePlan
 from dp_pipelines.planning.stage_kinds import BestKind
 from dp_pipelines.query.federate_model import FederateModel, Rounds
 from dp_pipelines.query.large_list import LargeList
-from dp_pipelines.query.pate_model import PateModel
+from dp_pipelines.query.models.pate_model import PateModel
 from dp_pipelines.query.query import PublicPartitions, Query, ReleasedPartitions
 from dp_pipelines.query.train_model import EVALUATED, HALF, TrainModel
 from dp_pipelines.query.windows import Windows

@@ -18,7 +18,7 @@ from dp_pipelines.plan_stages import training_parts
 from dp_pipelines.planning import limits, votes_usefulness
 from dp_pipelines.planning.stage import StagePlan
 from dp_pipelines.query.expectation import Expectation
-from dp_pipelines.query.pate_model import PateModel
+from dp_pipelines.query.models.pate_model import PateModel
 from dp_pipelines.query.train_model import BinaryLabel, EvaluationGroups, TrainModel
 
 TYPICAL_AUC = 0.75

@@ -18,7 +18,7 @@ from dp_pipelines.plan_stages import training_parts
 from dp_pipelines.planning.noise_levels import training_noise
 from dp_pipelines.planning.stage import StagePlan
 from dp_pipelines.query.expectation import Expectation
-from dp_pipelines.query.pate_model import PateModel
+from dp_pipelines.query.models.pate_model import PateModel
 
 RIGHT = 0.95
 """How often an answer is to be that of the majority."""

@@ -15,7 +15,7 @@ from dp_pipelines.errors import RequestError
 from dp_pipelines.frozen import FrozenMapping
 from dp_pipelines.kernels.columns.csv_format import CsvFormat
 from dp_pipelines.query.federate_model import FederateModel, Rounds
-from dp_pipelines.query.pate_model import PateModel, Teachers
+from dp_pipelines.query.models.pate_model import PateModel, Teachers
 from dp_pipelines.query.train_model import MLP, EvaluationGroups, JaxModel, LinearModel, Model, Steps, TrainModel
 from dp_pipelines.training.features import category_values
 from dp_pipelines.training.features.encoder import Encoder

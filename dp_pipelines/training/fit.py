@@ -27,7 +27,7 @@ from dp_pipelines.planning.payment import pay
 from dp_pipelines.planning.plan import Plan
 from dp_pipelines.planning.stage import StagePlan
 from dp_pipelines.query.federate_model import FederateModel
-from dp_pipelines.query.pate_model import PateModel
+from dp_pipelines.query.models.pate_model import PateModel
 from dp_pipelines.query.train_model import TrainModel
 from dp_pipelines.release import manifest, staging
 from dp_pipelines.training import (

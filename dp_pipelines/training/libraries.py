@@ -8,7 +8,7 @@ import importlib.util
 
 from dp_pipelines.errors import RequestError
 from dp_pipelines.query.federate_model import FederateModel
-from dp_pipelines.query.pate_model import PateModel
+from dp_pipelines.query.models.pate_model import PateModel
 from dp_pipelines.query.train_model import MLP, JaxModel, Model
 
 LOCAL = (FederateModel, PateModel)

@@ -9,7 +9,7 @@ from typing import Any
 
 from dp_pipelines.jobs.spec.job_file import Job
 from dp_pipelines.query.federate_model import FederateModel
-from dp_pipelines.query.pate_model import PateModel
+from dp_pipelines.query.models.pate_model import PateModel
 from dp_pipelines.query.query import Query
 from dp_pipelines.query.train_model import TrainModel
 from dp_pipelines.report.impact.assessment_page import Block, Cells, Listed, ToFillIn

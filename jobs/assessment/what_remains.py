@@ -10,7 +10,7 @@ from dp_pipelines.jobs.assessment.what_is_read import public_tables
 from dp_pipelines.jobs.run import looks
 from dp_pipelines.jobs.spec.job_file import Job
 from dp_pipelines.query.federate_model import FederateModel
-from dp_pipelines.query.pate_model import PateModel
+from dp_pipelines.query.models.pate_model import PateModel
 from dp_pipelines.query.query import PublicPartitions, Query
 from dp_pipelines.query.train_model import JaxModel, TrainModel
 from dp_pipelines.release.manifest import NOT_COVERED

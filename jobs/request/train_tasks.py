@@ -22,7 +22,7 @@ from dp_pipelines.jobs.spec.job_parameters import Value
 from dp_pipelines.jobs.spec.train_models import ModelStage, PateStage
 from dp_pipelines.jobs.spec.validation_errors import JobErrors, nearest, raise_all
 from dp_pipelines.kernels import keys
-from dp_pipelines.query.pate_model import PateModel
+from dp_pipelines.query.models.pate_model import PateModel
 from dp_pipelines.query.train_model import TrainModel
 from dp_pipelines.training import libraries
 from dp_pipelines.training.features import encoder, input_types

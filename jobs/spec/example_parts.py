@@ -9,6 +9,23 @@ from typing import Any
 
 from dp_pipelines.jobs.spec import yaml_lines
 
+CELLS = """
+csv: stores.txt
+types: {STORE: int64, rent: double, opened: date, audited_at: timestamp, closed: date}
+delimiter: ";"
+quote: "'"
+decimal: ","
+thousands: "."
+nulls: ["", "-"]
+encoding: cp1252
+header: false
+names: [STORE, rent, opened, audited_at, closed]
+date_format: "%d.%m.%Y"
+timestamp_format: "%d.%m.%Y %H:%M"
+formats: {closed: "%d %b %Y"}
+"""
+"""A CSV file that is written unlike most."""
+
 PARTS: dict[str, tuple[str, ...]] = {
     "Job": (
         """
@@ -164,22 +181,7 @@ PARTS: dict[str, tuple[str, ...]] = {
         "{parquet: stores.parquet, on: STORE}",
         "{parquet: tags.parquet, on: [STORE, PRODUCT], max_rows_per_key: 5}",
         "{csv: stores.csv, types: {STORE: int64}, on: STORE, quoted: false}",
-        """
-        csv: stores.txt
-        types: {STORE: int64, rent: double, opened: date, audited_at: timestamp, closed: date}
-        on: STORE
-        delimiter: ";"
-        quote: "'"
-        decimal: ","
-        thousands: "."
-        nulls: ["", "-"]
-        encoding: cp1252
-        header: false
-        names: [STORE, rent, opened, audited_at, closed]
-        date_format: "%d.%m.%Y"
-        timestamp_format: "%d.%m.%Y %H:%M"
-        formats: {closed: "%d %b %Y"}
-        """,
+        f"{CELLS}on: STORE\n",
     ),
     "Expect": (
         "{users: 500, rows_per_partition: 900, totals: {revenue: [50, 120]}}",
@@ -344,29 +346,8 @@ PARTS: dict[str, tuple[str, ...]] = {
         evaluation: {cells: 32}
         """,
     ),
-    "TeachersModel": (
-        "{teachers: 1000, answers: 200, asked: 500, threshold: 650, steps: 5, learning_rate: 2}",
-        "{teachers: 250}",
-    ),
-    "PublicModel": (
-        "{parquet: unlabelled.parquet}",
-        "{csv: unlabelled.csv, types: {price: double}, quoted: false}",
-        """
-        csv: unlabelled.txt
-        types: {weekday: int64, price: double, opened: date, audited_at: timestamp, closed: date}
-        delimiter: ";"
-        quote: "'"
-        decimal: ","
-        thousands: "."
-        nulls: ["", "-"]
-        encoding: cp1252
-        header: false
-        names: [weekday, price, opened, audited_at, closed]
-        date_format: "%d.%m.%Y"
-        timestamp_format: "%d.%m.%Y %H:%M"
-        formats: {closed: "%d %b %Y"}
-        """,
-    ),
+    "TeachersModel": ("{teachers: 1000, answers: 200, asked: 500, threshold: 650, steps: 5, learning_rate: 2}",),
+    "PublicModel": ("{parquet: rows.parquet}", "{csv: rows.csv, types: {price: double}, quoted: false}", CELLS),
     "FederateStage": (
         """
         kind: federate

@@ -15,7 +15,7 @@ from dp_pipelines.jobs.spec.declared import DeclaredFields, DeclaredModel, Held,
 from dp_pipelines.jobs.spec.source_models import PublicModel
 from dp_pipelines.query import train_model
 from dp_pipelines.query.federate_model import FederateModel, Rounds
-from dp_pipelines.query.pate_model import NOT_OF_TEACHERS, PateModel, Teachers
+from dp_pipelines.query.models.pate_model import NOT_OF_TEACHERS, PateModel, Teachers
 from dp_pipelines.query.train_model import TrainModel
 
 _OF_EVALUATION = ("privacy_unit", "evaluation_cells", "weighting", "evaluation_examples", "evaluation_by")

@@ -16,7 +16,7 @@ from dp_pipelines import Plan
 from dp_pipelines.audit import audit, fitted, made_up
 from dp_pipelines.plan_stages import training_parts
 from dp_pipelines.query.federate_model import FederateModel, Rounds
-from dp_pipelines.query.pate_model import PateModel, Teachers
+from dp_pipelines.query.models.pate_model import PateModel, Teachers
 from dp_pipelines.query.train_model import (
     MLP,
     BinaryLabel,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dp_pipelines.query.federate_model import FederateModel
-from dp_pipelines.query.pate_model import PateModel
+from dp_pipelines.query.models.pate_model import PateModel
 from dp_pipelines.query.train_model import MLP, LinearModel, TrainModel
 from dp_pipelines.training import scoring
 from dp_pipelines.training.features.encoder import layout_of

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from dp_pipelines.planning.noise_levels import training_noise
 from dp_pipelines.planning.stage import StagePlan
-from dp_pipelines.query.pate_model import PateModel
+from dp_pipelines.query.models.pate_model import PateModel
 from dp_pipelines.training.gaussian_noise import NoisySum
 
 Floats = NDArray[np.float64]

@@ -20,7 +20,7 @@ from dp_pipelines.kernels import keys
 from dp_pipelines.kernels.columns import hashing
 from dp_pipelines.kernels.lattice import numbers_and_nulls
 from dp_pipelines.plan_stages import training_parts
-from dp_pipelines.query.pate_model import PateModel
+from dp_pipelines.query.models.pate_model import PateModel
 from dp_pipelines.query.train_model import Category, Number
 from dp_pipelines.training import stage_on_disk
 from dp_pipelines.training.examples import store

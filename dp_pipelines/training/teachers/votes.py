@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from dp_pipelines.kernels import keys
 from dp_pipelines.kernels.columns import gather, hashing
-from dp_pipelines.query.pate_model import PateModel
+from dp_pipelines.query.models.pate_model import PateModel
 from dp_pipelines.query.train_model import MLP
 from dp_pipelines.training import threads
 from dp_pipelines.training.examples import store
@@ -52,7 +52,7 @@ def learner(task: PateModel, key: bytes) -> LocalUpdates:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Blocks:
+class UnitBlocks:
     """Which unit is in which block.
 
     Args:
@@ -66,7 +66,7 @@ class Blocks:
     @classmethod
     def made(
         cls, tables: Iterable[pa.Table], labelled: store.Encodes, unit: Sequence[str], key: bytes, teachers: int
-    ) -> "Blocks":
+    ) -> "UnitBlocks":
         """The blocks of the units that `Examples.write` has written from the same tables, in the same order.
 
         Args:
@@ -87,7 +87,7 @@ class Blocks:
         return cls((hashes % np.uint64(teachers)).astype(np.int64), hashes)
 
 
-def votes_of(task: PateModel, examples: Examples, blocks: Blocks, rows: store.Features, key: bytes) -> Places:
+def votes_of(task: PateModel, examples: Examples, blocks: UnitBlocks, rows: store.Features, key: bytes) -> Places:
     """How many teachers vote for each class. PRIVATE: only `noisy_answers` may look at it.
 
     Args:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from dp_pipelines.errors import RequestError
 from dp_pipelines.plan_stages import training_parts
 from dp_pipelines.planning.stage import StagePlan
-from dp_pipelines.query.pate_model import PateModel
+from dp_pipelines.query.models.pate_model import PateModel
 from dp_pipelines.training.artefact import Artefact
 from dp_pipelines.training.description import Preparation, Statement
 from dp_pipelines.training.drawing import Drawing
@@ -110,7 +110,7 @@ class VotesFit:
         examples = encoded.rows_for(stage)
         assert isinstance(examples, Examples)
         unit, teachers = self.task.unit_columns, self.task.steps.teachers
-        blocks = votes.Blocks.made(training.rows_for(stage), known.encoder, unit, self.key, teachers)
+        blocks = votes.UnitBlocks.made(training.rows_for(stage), known.encoder, unit, self.key, teachers)
         return votes.votes_of(self.task, examples, blocks, known.rows, self.key)
 
 

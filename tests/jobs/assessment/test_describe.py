@@ -81,6 +81,14 @@ FORMS: dict[str, dict[str, object]] = {
             }
         },
     },
+    "of_votes": {
+        "columns": {"dear": "price > 10"},
+        "stages": {
+            "model": {
+                **TRAIN, "kind": "pate", "fit": {"teachers": 50, "answers": 20}, "public": {"parquet": "data/part-0.parquet"},
+            }
+        },
+    },
     "of_parties": {
         "parties": {
             "people": "any",

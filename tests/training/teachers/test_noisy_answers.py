@@ -18,7 +18,7 @@ from dp_pipelines import Plan
 from dp_pipelines.accounting import accountant
 from dp_pipelines.plan_stages import training_parts
 from dp_pipelines.planning.noise_levels import training_noise
-from dp_pipelines.query.pate_model import Teachers
+from dp_pipelines.query.models.pate_model import Teachers
 from dp_pipelines.query.train_model import ClassLabel
 from dp_pipelines.training.gaussian_noise import NoisySum
 from dp_pipelines.training.teachers import noisy_answers

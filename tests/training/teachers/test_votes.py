@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from dp_pipelines.query.pate_model import PateModel, Teachers
+from dp_pipelines.query.models.pate_model import PateModel, Teachers
 from dp_pipelines.query.train_model import MLP, BinaryLabel, Category, ClassLabel, Number
 
 pytest.importorskip("numba")
@@ -95,7 +95,7 @@ def counted(task: PateModel, tables: list[pa.Table], folder: pathlib.Path, key: 
     examples = Examples.write(folder, "encoded", tables, known.encoder, task.unit_columns)
     if known.whitening is not None:
         examples = examples.times(folder, "whitened", known.whitening)
-    blocks = votes.Blocks.made(tables, known.encoder, task.unit_columns, key, task.steps.teachers)
+    blocks = votes.UnitBlocks.made(tables, known.encoder, task.unit_columns, key, task.steps.teachers)
     assert len(blocks.of) == examples.units
     return votes.votes_of(task, examples, blocks, known.rows, key)
 
@@ -235,7 +235,7 @@ def test_a_unit_s_block_follows_from_the_unit_and_the_key_alone_and_blocks_are_a
     known = PublicExamples.of(task, public(200), KEY)
 
     def blocks(listed: list[pa.Table], key: bytes) -> list[int]:
-        return votes.Blocks.made(listed, known.encoder, ["who"], key, 10).of.tolist()
+        return votes.UnitBlocks.made(listed, known.encoder, ["who"], key, 10).of.tolist()
 
     one_by_one = [blocks([table], KEY)[0] for table in tables]
     assert blocks(tables, KEY) == one_by_one

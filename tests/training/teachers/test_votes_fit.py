@@ -14,7 +14,7 @@ import pytest
 from dp_pipelines import Plan, RequestError
 from dp_pipelines.planning import votes_usefulness
 from dp_pipelines.query.expectation import Expectation
-from dp_pipelines.query.pate_model import PateModel, Teachers
+from dp_pipelines.query.models.pate_model import PateModel, Teachers
 from dp_pipelines.query.train_model import MLP, Category, ClassLabel, Number, NumberLabel, Steps
 from dp_pipelines.training.description import Statement, task_from_json, task_to_json
 from dp_pipelines.training.features.encoder import Encoder

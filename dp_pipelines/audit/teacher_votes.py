@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from dp_pipelines.kernels.clipped_vectors import ClippedVectors
 from dp_pipelines.plan_stages import training_parts
 from dp_pipelines.planning.stage import StagePlan
-from dp_pipelines.query.pate_model import PateModel
+from dp_pipelines.query.models.pate_model import PateModel
 from dp_pipelines.training.gaussian_noise import NoisySum
 from dp_pipelines.training.teachers import noisy_answers
 

@@ -1,0 +1,1 @@
+"""Models that learn otherwise than by noisy gradient steps over all units."""
