@@ -1,8 +1,8 @@
 """Joins on every runner beside DuckDB's join of the same rows: the integers before the noise are the same.
 
 In: the job files of `joins`. Out: rows and units of each partition. Holds: the local runner, the direct one, Flink and Spark; the
-last two are slow, and skipped where `make test-flink test-spark` has not built them. Not covered: rows that caps leave out (`cases`
-compares runners with each other on them, and tests/jobs/run/test_joined_tables.py the local one with DuckDB).
+last two are slow, and skipped where `make test-flink test-spark` has not built them. Not covered: rows that caps leave out, of
+which `cases` compares runners with each other and tests/jobs/run/test_joined_tables.py the local one with DuckDB.
 """
 
 import contextlib
