@@ -14,6 +14,7 @@ OPACUS := .venv-opacus/installed
 PURE_LDP := .venv-pure-ldp/installed
 INTERPRET := .venv-interpret/installed
 SECURE_SUMS := .venv-secure-sums/installed
+TUMULT := .venv-tumult/installed
 DEMO_OUTPUT := out/demo
 ENGINES := build/engines
 MAVEN ?= mvn
@@ -68,6 +69,11 @@ $(SECURE_SUMS): $(wildcard requirements-secure-sums.lock)
 	.venv-secure-sums/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-secure-sums.lock
 	@touch $@
 
+$(TUMULT): $(wildcard requirements-tumult.lock)
+	@$(PYTHON) -m venv --clear .venv-tumult
+	.venv-tumult/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-tumult.lock
+	@touch $@
+
 demo: $(VENV)  ## fetch real data, publish a private report, three scheduled weeks under one budget, then a report and a model
 	@rm -rf $(DEMO_OUTPUT) $(DEMO_OUTPUT)-weekly
 	$(BIN)/python examples/ta_feng/fetch.py
@@ -101,10 +107,10 @@ $(ENGINES)/%/built: tests/engines/%/pom.xml
 	@touch $@
 
 test-flink: $(VENV) $(ENGINES)/flink/built  ## a Flink with two task managers: conformance, the demo job, the doctor, faults
-	$(BIN)/pytest tests/engines/test_flink.py tests/engines/test_faults.py tests/engines/test_waits.py
+	$(BIN)/pytest tests/engines/test_flink.py tests/engines/test_joins.py tests/engines/test_faults.py tests/engines/test_waits.py
 
 test-spark: $(VENV) $(ENGINES)/spark/built  ## a Spark with two threads: conformance and a whole run
-	$(BIN)/pytest tests/engines/test_spark.py
+	$(BIN)/pytest tests/engines/test_spark.py tests/engines/test_joins.py
 
 # Go builds it from the module of the Beam that is installed, whose checksum Go checks.
 $(ENGINES)/prism/prism:
@@ -163,10 +169,11 @@ doctest: $(VENV)  ## the examples in docstrings
 
 check: lint types test  ## everything that CI requires
 
-bench: $(VENV) $(PEERS)  ## compare time, memory and accuracy with other libraries; writes tables and plots into docs/
+bench: $(VENV) $(PEERS) $(TUMULT)  ## compare time, memory and accuracy with other libraries; writes tables and plots into docs/
 	$(BIN)/python benchmarks/noise.py
 	$(BIN)/python benchmarks/accounting.py
 	$(BIN)/python benchmarks/aggregate.py --large
+	$(BIN)/python benchmarks/join.py
 	$(BIN)/python benchmarks/accuracy.py
 	$(BIN)/python benchmarks/quantiles.py
 	$(BIN)/python benchmarks/bounds.py

@@ -34,10 +34,13 @@ class RowOrder:
     Args:
         hashes: the 64-bit hashes of the content of the rows at given positions.
         ranks: the places of these rows in an order of their whole content; called only where hashes are equal.
+        alike: whether the row at each position has the whole content of the one at another position, which costs much less
+            than ranks; it may say no where it cannot tell. None: nothing is known.
     """
 
     hashes: Callable[[Positions], Words]
     ranks: Callable[[Positions], Codes]
+    alike: Callable[[Positions, Positions], Flags] | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -217,11 +220,35 @@ def _order_rows(order: Positions, starts: Positions, sizes: Positions, rows: Row
 
 
 def _settle_ties(order: Positions, groups: Codes, hashes: Words, rows: RowOrder, positions: Positions) -> None:
-    """Sort, in place, items of one group whose hashes are equal by the content of the rows at `positions`."""
+    """Sort, in place, items of one group whose hashes are equal by the content of the rows at `positions`.
+
+    Most often they are equal because the rows are, as copies that a join makes of a row: then there is nothing to sort.
+    """
     tied = np.flatnonzero(_tied(groups[order], hashes[order]))
+    if len(tied) and rows.alike is not None:
+        tied = tied[_unlike(order[tied], groups, hashes, positions, rows.alike)]
     if len(tied):
         items = order[tied]
         order[tied] = items[np.lexsort((rows.ranks(positions[items]), hashes[items], groups[items]))]
+
+
+def _unlike(
+    items: Positions,
+    groups: Codes,
+    hashes: Words,
+    positions: Positions,
+    alike: Callable[[Positions, Positions], Flags],
+) -> Positions:
+    """Which of some tied items, those that are tied with each other in a row, are tied with a row of other content."""
+    follows = (groups[items[1:]] == groups[items[:-1]]) & (hashes[items[1:]] == hashes[items[:-1]])
+    places = positions[items]
+    differs = follows & ~alike(places[1:], places[:-1])
+    if not differs.any():
+        return np.zeros(0, np.int64)
+    run = np.concatenate(([0], np.cumsum(~follows)))
+    mixed = np.zeros(int(run[-1]) + 1, np.bool_)
+    mixed[run[1:][differs]] = True
+    return np.flatnonzero(mixed[run])
 
 
 def _tied(groups: Codes, hashes: Words, different: Codes | None = None) -> Flags:

@@ -204,4 +204,10 @@ def _row_order(wire: pa.Table, layout: Layout, partitions: Keys, pair_hashes: Wo
         rows = keys.dense([pa.array(of_partition), *content(positions, [*layout.content_names, *layout.value_names])])
         return rows.ranks()[rows.codes]
 
-    return RowOrder(hashes=hashes, ranks=ranks)
+    def alike(positions: Positions, others: Positions) -> Flags:
+        same: Flags = partitions.codes[positions] == partitions.codes[others]
+        for name in dict.fromkeys([*layout.content_names, *layout.value_names]):
+            same &= keys.equal_values(keys.one_array(wire.column(name)), positions, others)
+        return same
+
+    return RowOrder(hashes=hashes, ranks=ranks, alike=alike)

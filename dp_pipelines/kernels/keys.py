@@ -308,6 +308,23 @@ def codes_and_values(column: pa.Array) -> tuple[Codes, pa.Array]:
     return indices.to_numpy(zero_copy_only=False).astype(np.int64, copy=False), values
 
 
+def equal_values(column: pa.Array, positions: Codes, others: Codes) -> NDArray[np.bool_]:
+    """Whether the value at each position is certainly the one at another position; two nulls are equal, two NaNs are not.
+
+    >>> equal_values(pa.array([1, 2, None, None, 1]), np.array([0, 0, 2, 2]), np.array([4, 1, 3, 0])).tolist()
+    [True, False, True, False]
+    """
+    if pa.types.is_integer(column.type) and not column.null_count:
+        values = column.to_numpy()
+        return np.asarray(values[positions] == values[others], np.bool_)
+    if pa.types.is_nested(column.type):  # Arrow compares none: the caller has another way
+        return np.zeros(len(positions), np.bool_)
+    mine, theirs = gather.take(column, positions), gather.take(column, others)
+    both = pc.and_(pc.is_null(mine), pc.is_null(theirs))
+    same = pc.or_(pc.fill_null(pc.equal(mine, theirs), False), both)
+    return np.asarray(same.to_numpy(zero_copy_only=False), np.bool_)
+
+
 def _dense_integers(codes: Codes) -> tuple[Codes, Codes]:
     encoded = pa.array(codes).dictionary_encode()
     return encoded.indices.to_numpy().astype(np.int64, copy=False), encoded.dictionary.to_numpy()

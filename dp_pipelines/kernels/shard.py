@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dp_pipelines.errors import RequestError
@@ -18,6 +19,10 @@ from dp_pipelines.kernels.sizes import ELEMENT_BYTES
 
 SMALL_DICTIONARY = 256
 """A dictionary up to this size travels whole with every slice; a larger one is made anew for what the slice holds."""
+
+
+SIGNED = (pa.int8(), pa.int16(), pa.int32(), pa.int64())
+UNSIGNED = (pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64())
 
 
 def shard_numbers(columns: Sequence[pa.Array], salt: int, shards: int) -> NDArray[np.uint16]:
@@ -122,6 +127,29 @@ def _key_type(kind: pa.DataType) -> pa.DataType:
 
 def _signed(kinds: set[pa.DataType]) -> bool:
     return any(pa.types.is_signed_integer(kind) for kind in kinds)
+
+
+def narrow(table: pa.Table) -> pa.Table:
+    """The same rows with integers as narrow as their values allow: less to gather, and less to hold until the shard is read.
+
+    Integers of all widths hash alike, and `joined` widens them where tables differ. No sign is lost or gained.
+
+    >>> narrow(pa.table({"u": [1, 300, None], "who": ["a", "b", "c"]})).schema.types
+    [DataType(int16), DataType(string)]
+    """
+    for index, field in enumerate(table.schema):
+        widths = SIGNED if pa.types.is_signed_integer(field.type) else UNSIGNED
+        if not pa.types.is_integer(field.type) or field.type == widths[0]:
+            continue
+        ends = pc.min_max(table.column(index))
+        low, high = ends["min"].as_py(), ends["max"].as_py()
+        if low is None:  # of no values nothing can be told
+            continue
+        low = ~low if low < 0 else low
+        kind = next(kind for kind in widths if max(low, high) >> (kind.bit_width - (widths is SIGNED)) <= 0)
+        if kind != field.type:
+            table = table.set_column(index, field.name, table.column(index).cast(kind, safe=False))
+    return table
 
 
 def pieces(table: pa.Table, most: int = ELEMENT_BYTES) -> Iterator[pa.Table]:

@@ -147,7 +147,7 @@ class SideToShards(ToUnitShards):
         for name in self._side.on if self._side.needs_match else ():
             if found.column(name).null_count:
                 found = gather.filter_rows(found, pc.is_valid(found.column(name)))
-        return found.rename_columns(list(self._side.tagged(found.column_names)))
+        return shard.narrow(found.rename_columns(list(self._side.tagged(found.column_names))))
 
 
 class JoinRows(Step):
@@ -183,7 +183,8 @@ class JoinRows(Step):
 
     def _pairs(self, ours: pa.Table, theirs: pa.Table, found: Matches) -> Iterator[pa.Table]:
         """Rows that meet, in the order in which they are paired: what is gathered once is then read in sequence."""
-        ours, theirs = _rows_at(ours, found.left), _rows_at(theirs, found.right)
+        ours = self._rows_at(ours, found.left, self._join.left)
+        theirs = self._rows_at(theirs, found.right, self._join.right)
         told = (self._hashes(ours), self._hashes(theirs)) if self._join.pair_hash in self._join.columns.names else None
         for mine, others in found.pairs(MOST_PAIRS):
             hashes = None if told is None else hash_pairs(told[0][mine], told[1][others])
@@ -197,6 +198,19 @@ class JoinRows(Step):
             hashes = None if told is None else hash_pairs(told[mine], np.zeros(len(mine), np.uint64))
             yield self._table(ours, mine, None, mine, hashes)
 
+    def _rows_at(self, rows: pa.Table, places: Positions, side: JoinSide) -> pa.Table:
+        """The rows at some places, each column in one piece; integers as wide as joined rows have them, once for all slices."""
+        found = {name: gather.take(rows.column(name), places) for name in rows.column_names}
+        for field in self._join.columns:
+            name = f"{side.tag}{field.name}"
+            if name in found and self._side_of(field.name) is side and pa.types.is_integer(found[name].type):
+                found[name] = found[name].cast(field.type)
+        return pa.table(found)
+
+    def _side_of(self, name: str) -> JoinSide:
+        """The table of which a joined row has a column."""
+        return self._join.left if name in self._join.left.reads else self._join.right
+
     def _table(
         self, ours: pa.Table, mine: Positions, theirs: pa.Table | None, others: Positions, hashes: Words | None
     ) -> pa.Table:
@@ -206,7 +220,7 @@ class JoinRows(Step):
         for field in join.columns:
             if field.name == join.pair_hash:
                 columns.append(pa.array(hashes))
-            elif field.name in join.left.reads:
+            elif self._side_of(field.name) is join.left:
                 columns.append(_taken(ours, join.left, field, mine))
             elif theirs is not None:
                 columns.append(_taken(theirs, join.right, field, others))
@@ -253,11 +267,6 @@ class _Capped:
 
 def _keys(rows: pa.Table, side: JoinSide) -> Sequence[pa.Array]:
     return [keys.one_array(rows.column(name)) for name in side.tagged((*side.unit, *side.on))]
-
-
-def _rows_at(rows: pa.Table, places: Positions) -> pa.Table:
-    """The rows at some places, each column in one piece."""
-    return pa.table({name: gather.take(rows.column(name), places) for name in rows.column_names})
 
 
 def _taken(rows: pa.Table, side: JoinSide, field: pa.Field, places: Positions) -> pa.ChunkedArray:

@@ -50,6 +50,37 @@ def test_what_is_kept_is_what_plain_python_keeps(pair: nb.Neighbours, bits: int,
         assert kept(pair.larger, pair.layout) == kept_by_oracle(pair.larger, pair.layout)
 
 
+@pytest.mark.parametrize("bits", [LOW_BITS, NO_BITS], ids=["low", "none"])
+@settings(max_examples=examples(30, 100))
+@given(pair=nb.neighbours(), copies=st.integers(1, 3))
+def test_a_look_for_copies_changes_no_place_of_what_is_kept(pair: nb.Neighbours, bits: int, copies: int) -> None:
+    wire = pair.layout.wire(pa.concat_tables([pair.larger] * copies))
+    whole = contributions._row_order
+    with pytest.MonkeyPatch.context() as patch:
+        nb.weak_hashes(patch, bits)
+        found = contributions.bound(wire, pair.layout, nb.SALT).bounded
+        patch.setattr(contributions, "_row_order", lambda *given: dataclasses.replace(whole(*given), alike=None))
+        expected = contributions.bound(wire, pair.layout, nb.SALT).bounded
+    assert found.rows.tolist() == expected.rows.tolist()
+
+
+def test_only_rows_that_are_tied_with_others_are_put_in_order() -> None:
+    # Copies of one row, then two rows of one hash, then copies again: ranks are asked of the two alone.
+    asked: list[list[int]] = []
+    content = np.array([5, 5, 5, 9, 3, 7, 7])
+    hashes = np.array([1, 1, 1, 2, 2, 3, 3], np.uint64)
+
+    def ranks(positions: keys.Codes) -> keys.Codes:
+        asked.append(positions.tolist())
+        return content[positions]
+
+    rows = bounding.RowOrder(hashes=lambda at: hashes[at], ranks=ranks, alike=lambda a, b: content[a] == content[b])
+    everything = np.arange(len(content))
+    order = everything.copy()
+    bounding._settle_ties(order, np.zeros(len(content), np.int64), hashes, rows, everything)
+    assert (order.tolist(), asked) == ([0, 1, 2, 4, 3, 5, 6], [[3, 4]])
+
+
 @settings(max_examples=60)
 @given(pair=nb.neighbours())
 def test_the_parts_of_a_bounded_table_fit_each_other(pair: nb.Neighbours) -> None:

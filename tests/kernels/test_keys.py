@@ -394,3 +394,25 @@ def test_a_dictionary_with_doubles_must_be_decoded_first() -> None:
     )
     assert len(set(keys.dense([keys.plain(doubled)]).codes.tolist())) == 1
     assert pc.unique(keys.plain(doubled)).to_pylist() == ["a"]
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array([1, 2, None, 1], pa.int8()),
+        pa.array([2**63, 2**64 - 1, 2**63, 0], pa.uint64()),
+        pa.array(["a", None, "", "a"]),
+        pa.array([0.5, None, 0.5, 1.5]),
+        pa.array([b"a", b"", None, b"a"], pa.binary()),
+        pa.array(["a", None, "a", "b"]).dictionary_encode(),
+        pa.array([True, None, False, True]),
+        pa.array([[1], [1], None, []]),
+    ],
+    ids=lambda column: str(column.type),
+)
+def test_values_that_are_called_equal_are_equal(column: pa.Array) -> None:
+    said = column.to_pylist()
+    one, other = (places.ravel() for places in np.meshgrid(range(4), range(4)))
+    found = keys.equal_values(column, one, other).tolist()
+    expected = [said[a] == said[b] for a, b in zip(one, other, strict=True)]
+    assert found == (expected if not pa.types.is_nested(column.type) else [False] * 16)

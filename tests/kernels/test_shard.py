@@ -181,3 +181,30 @@ def test_joining_what_arrow_can_convert_would_put_one_unit_into_two_shards() -> 
     assert len(keys.dense([keys.one_array(together.column("u0"))])) == 1
     homes = {int(shard.shard_numbers([keys.one_array(t.column("u0"))], SALT, sizes.MOST_SHARDS)[0]) for t in tables}
     assert len(homes) == 2
+
+
+@settings(max_examples=200)
+@given(
+    ends=st.lists(st.integers(0, 64).flatmap(lambda n: st.sampled_from([2**n - 1, 2**n, -(2**n), -(2**n) - 1])), max_size=3),
+    kind=st.sampled_from([pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint16(), pa.uint32(), pa.uint64()]),
+    null=st.booleans(),
+)  # fmt: skip
+def test_narrow_integers_are_the_same_and_as_narrow_as_they_can_be(
+    ends: list[int], kind: pa.DataType, null: bool
+) -> None:
+    signed = pa.types.is_signed_integer(kind)
+    low, high = (-(2 ** (kind.bit_width - 1)), 2 ** (kind.bit_width - 1) - 1) if signed else (0, 2**kind.bit_width - 1)
+    values = [value for value in ends if low <= value <= high] + [None] * null
+    table = pa.table({"a": pa.array(values, kind), "b": pa.array([repr(value) for value in values])})
+    found = shard.narrow(table)
+    width = found.schema.field("a").type.bit_width
+    assert found.to_pylist() == table.to_pylist()
+    assert pa.types.is_signed_integer(found.schema.field("a").type) == signed
+    numbers = [value for value in values if value is not None]
+    if not numbers:
+        assert found.schema == table.schema
+    elif width > 8:
+        half = width // 2 - signed
+        assert min(numbers) < (-(2**half) if signed else 0) or max(numbers) >= 2**half
+    whole = [keys.one_array(rows.column("a")) for rows in (table, found)]
+    assert hashing.hash_columns(whole[:1], SALT).tolist() == hashing.hash_columns(whole[1:], SALT).tolist()

@@ -13,7 +13,9 @@ import pytest
 from apache_beam.testing.util import assert_that
 
 from dp_pipelines.errors import RequestError
+from dp_pipelines.kernels import shard
 from dp_pipelines.transforms import JoinByUnit
+from tests.helpers import joined as jt
 
 ORDERS = {"customer": "int64", "day": "int64", "amount": "double"}
 VISITS = {"user": "int32", "visited": "int64", "page": "string"}
@@ -63,3 +65,21 @@ def test_what_cannot_be_joined_is_refused_when_the_pipeline_is_built(changes: di
     with pytest.raises(RequestError) as caught:
         JoinByUnit(**{**BOTH, **changes})
     assert said in str(caught.value)
+
+
+def test_integers_of_batches_that_travel_in_other_widths_are_the_same_units(monkeypatch: pytest.MonkeyPatch) -> None:
+    days = [0.0, 1.0]
+    left = [
+        pa.table({"u0": pa.array([1, unit], pa.int32()), "day": days, "store": ["a", "b"], "n0": days}, schema=jt.LEFT)
+        for unit in (2, 300, 70_000, -129)
+    ]
+    right = [
+        pa.table({"who": [unit, 1], "visited": days, "page": ["p", "q"]}, schema=jt.RIGHT)
+        for unit in (2**40, -129, 300, 2, 70_000)
+    ]
+    join = jt.join_of(keeps_unmatched=True, on_day=False, caps=(9, 9))
+    cut = jt.joined_rows(join, left, right, shards=2)
+    monkeypatch.setattr(shard, "narrow", lambda table: table)
+    assert jt.multiset(cut) == jt.multiset(jt.joined_rows(join, left, right, shards=1, backwards=True))
+    assert cut.schema == join.columns
+    assert cut.num_rows == 4 * 5 + 4

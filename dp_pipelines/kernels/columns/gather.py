@@ -84,12 +84,20 @@ def decoded(column: pa.DictionaryArray) -> pa.Array:
 def joined(arrays: Sequence[pa.Array]) -> pa.Array:
     """Arrays of one type, one after the other; offsets of 64 bits where one of them has these or the bytes are too many.
 
+    Args:
+        arrays: at least one; integers may have several widths, and get the largest.
+
     >>> joined([pa.array(["a"]), pa.array(["b"], pa.large_string())]).to_pylist()
     ['a', 'b']
+    >>> joined([pa.array([1], pa.int8()), pa.array([2], pa.int16())]).type
+    DataType(int16)
     """
     kind = arrays[0].type
     if _is_wide(kind) and all(array.type == kind for array in arrays):
         return pa.concat_arrays(arrays)  # as numbers are: there are no offsets
+    if all(pa.types.is_integer(array.type) for array in arrays):
+        widest = max((array.type for array in arrays), key=lambda other: other.bit_width)
+        return pa.concat_arrays([array.cast(widest) for array in arrays])
     wide = {array.type: _wide(array.type) for array in arrays}
     if len(wide) > 1 or sum(_bytes(array) for array in arrays) > LIMIT:
         arrays = [array.cast(wide[array.type]) for array in arrays]
