@@ -16,6 +16,8 @@ from dp_pipelines.jobs.spec import job_parameters
 from dp_pipelines.jobs.spec.content import Content
 from dp_pipelines.jobs.spec.job_parameters import Value
 from dp_pipelines.jobs.spec.source_models import SourceModel
+from dp_pipelines.jobs.stores import remote_files
+from dp_pipelines.steps import object_store
 
 
 def look(declared: SourceModel, folder: pathlib.Path, values: Mapping[str, Value], document: Content) -> Source:
@@ -34,12 +36,12 @@ def look(declared: SourceModel, folder: pathlib.Path, values: Mapping[str, Value
         from dp_pipelines.jobs.sources.delta_table import look_at_delta
 
         path, version = job_parameters.into_path(declared.delta.path, values), declared.delta.version
-        return look_at_delta(_local(folder, path, "delta"), _number(version, values, "delta.version"))
+        return look_at_delta(_place(folder, path, "delta"), _number(version, values, "delta.version"))
     if declared.iceberg is not None:
         from dp_pipelines.jobs.sources.iceberg_table import look_at_iceberg
 
         path, snapshot = job_parameters.into_path(declared.iceberg.path, values), declared.iceberg.snapshot
-        return look_at_iceberg(_local(folder, path, "iceberg"), _number(snapshot, values, "iceberg.snapshot"))
+        return look_at_iceberg(_place(folder, path, "iceberg"), _number(snapshot, values, "iceberg.snapshot"))
     files = source_files.find(job_parameters.into_source(declared.pattern, values), folder)
     types = declared.types or {}
     match declared.format_of_files:
@@ -53,12 +55,16 @@ def look(declared: SourceModel, folder: pathlib.Path, values: Mapping[str, Value
             return source_files.look_at_parquet(files)
 
 
-def _local(folder: pathlib.Path, path: str, key: str) -> str:
-    """The path of a table on this machine. Raises: RequestError."""
+def _place(folder: pathlib.Path, path: str, key: str) -> str:
+    """The path of a table on this machine, or its URL in a store that is read. Raises: RequestError."""
     path = path.removeprefix("file://")
-    if "://" in path:
-        message = f"names {path!r}, but tables are read from local paths alone"
-        raise RequestError(field=f"source.{key}", message=message, hint="mount the bucket, or read its Parquet files")
+    field = f"source.{key}"
+    remote_files.refuse_credentials(path, field)
+    if object_store.is_object(path):
+        return path.rstrip("/")
+    if remote_files.is_url(path):
+        message = f"names {path!r}, but tables are read from local paths and from s3:// alone"
+        raise RequestError(field=field, message=message, hint="mount the bucket, or read its Parquet files")
     return str(folder / path)
 
 
