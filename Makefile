@@ -102,9 +102,11 @@ $(ENGINES)/%/built: tests/engines/%/pom.xml
 
 test-flink: $(VENV) $(ENGINES)/flink/built  ## a Flink with two task managers: conformance, the demo job, the doctor, faults
 	$(BIN)/pytest tests/engines/test_flink.py tests/engines/test_faults.py tests/engines/test_waits.py
+	$(BIN)/pytest tests/engines/test_outputs_and_checks.py tests/engines/test_object_stores.py -k flink
 
 test-spark: $(VENV) $(ENGINES)/spark/built  ## a Spark with two threads: conformance and a whole run
 	$(BIN)/pytest tests/engines/test_spark.py
+	$(BIN)/pytest tests/engines/test_outputs_and_checks.py tests/engines/test_object_stores.py -k spark
 
 # Go builds it from the module of the Beam that is installed, whose checksum Go checks.
 $(ENGINES)/prism/prism:

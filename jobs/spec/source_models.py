@@ -23,7 +23,8 @@ class CsvOptions(JobModel):
     """How CSV files are written: UTF-8 with commas and a header line unless something else is declared."""
 
     types: Annotated[
-        dict[str, str] | None, Field(description="Of CSV and JSON lines: the type of each column that is used.")
+        dict[str, str] | None,
+        Field(description="Of CSV and JSON lines, and if you like of BigQuery: the type of each column that is used."),
     ] = None
     quoted: Annotated[
         bool, Field(description="Of CSV: whether cells may stand in quotation marks. Each line is one row either way.")
@@ -110,7 +111,9 @@ class _Files(CsvOptions):
 
     def _refuse_options(self, chosen: str, given: list[str]) -> None:
         """Refuse what is not for the format. Raises: RequestError by field."""
-        allowed = {"csv": tuple(CsvOptions.model_fields), "jsonl": _OF_JSON_LINES}.get(chosen, ())
+        allowed = {"csv": tuple(CsvOptions.model_fields), "jsonl": _OF_JSON_LINES, "bigquery": ("types",)}.get(
+            chosen, ()
+        )
         for name in given:
             if name not in allowed:
                 where = "csv: and jsonl:" if name in _OF_JSON_LINES and "jsonl" in self.formats_of_files else "csv:"
@@ -170,7 +173,7 @@ class _Files(CsvOptions):
     def pattern(self) -> str:
         """The file name or glob; of a table, everything in its folder."""
         named = getattr(self, self.format_of_files)
-        return named if isinstance(named, str) else f"{glob.escape(named.folder)}/**"
+        return named if isinstance(named, str) else str(named.pattern)
 
 
 class DeltaModel(JobModel):
@@ -183,9 +186,9 @@ class DeltaModel(JobModel):
     ] = None
 
     @property
-    def folder(self) -> str:
-        """The folder that holds its files."""
-        return self.path
+    def pattern(self) -> str:
+        """Everything in its folder."""
+        return f"{glob.escape(self.path)}/**"
 
 
 class IcebergModel(JobModel):
@@ -201,16 +204,36 @@ class IcebergModel(JobModel):
     ] = None
 
     @property
-    def folder(self) -> str:
-        """The folder that holds its data and metadata."""
+    def pattern(self) -> str:
+        """Everything in the folder that holds its data and metadata."""
         is_file = self.path.endswith(".json")
-        return os.path.dirname(os.path.dirname(self.path)) or "." if is_file else self.path
+        folder = os.path.dirname(os.path.dirname(self.path)) or "." if is_file else self.path
+        return f"{glob.escape(folder)}/**"
+
+
+class BigQueryModel(JobModel):
+    """A table of BigQuery, at one time."""
+
+    table: Annotated[str, Field(min_length=1, description="The table: project.dataset.table, parameters in braces.")]
+    snapshot_time: Annotated[
+        str,
+        Field(
+            min_length=1,
+            description="The instant whose rows are read, e.g. 2026-01-05T00:00:00Z, or a parameter in braces; of the last "
+            "seven days, since BigQuery keeps no longer.",
+        ),
+    ]
+
+    @property
+    def pattern(self) -> str:
+        """What it is called among the sources of an account."""
+        return f"bigquery://{self.table}"
 
 
 class SourceModel(_Files):
     """The rows: files named by a glob, relative to the job file. CSV and JSON lines need types of all columns that are used."""
 
-    formats_of_files: ClassVar[tuple[str, ...]] = ("parquet", "csv", "jsonl", "avro", "delta", "iceberg")
+    formats_of_files: ClassVar[tuple[str, ...]] = ("parquet", "csv", "jsonl", "avro", "delta", "iceberg", "bigquery")
     jsonl: Annotated[
         str | None, Field(description="A file name or glob of files of JSON lines: one JSON object a line.")
     ] = None
@@ -219,6 +242,10 @@ class SourceModel(_Files):
     iceberg: Annotated[IcebergModel | None, Field(description="An Iceberg table, of which one snapshot is read.")] = (
         None
     )
+    bigquery: Annotated[
+        BigQueryModel | None,
+        Field(description="A table of BigQuery, of which one snapshot is read by its Storage API."),
+    ] = None
 
     @model_validator(mode="after")
     def _lines_have_types(self) -> "SourceModel":
