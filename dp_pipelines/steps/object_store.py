@@ -251,10 +251,14 @@ def without_credentials(url: str) -> str:
 
     >>> without_credentials("s3://key:secret@bucket/rows"), without_credentials("s3://bucket/a@b")
     ('s3://...@bucket/rows', 's3://bucket/a@b')
+    >>> without_credentials("abfs://container@account/rows")
+    'abfs://container@account/rows'
     """
     scheme, mark, rest = url.partition("://")
     place, slash, path = rest.partition("/")
-    return f"{scheme}://...@{place.rpartition('@')[2]}{slash}{path}" if mark and "@" in place else url
+    who, at, where = place.rpartition("@")
+    secret = mark and at and (":" in who or is_object(url))
+    return f"{scheme}://...@{where}{slash}{path}" if secret else url
 
 
 def has_credentials(url: str) -> bool:

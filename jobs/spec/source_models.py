@@ -4,8 +4,10 @@ In: `source:` and `lookup:` of a job file. Out: checked models. Holds: what stan
 contradict itself; a source has one format. Not covered: whether the files are so (`jobs.sources`).
 """
 
+import datetime
 import glob
 import os
+import re
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, Discriminator, Field, Tag, WithJsonSchema, model_validator
@@ -15,6 +17,7 @@ from dp_pipelines.jobs.spec.base_models import JobModel, Names
 from dp_pipelines.jobs.spec.validation_errors import nearest
 from dp_pipelines.kernels.columns import csv_times
 from dp_pipelines.kernels.columns.csv_format import CsvFormat
+from dp_pipelines.steps import object_store
 
 _TIMES = ("date", "timestamp", "timestamptz")
 
@@ -88,6 +91,14 @@ _OF_JSON_LINES = ("types", "date_format", "timestamp_format", "formats")
 """The options of CSV that values in JSON lines have too."""
 
 
+def _plain(value: str | None, field: str) -> None:
+    """Refuse a URL that holds credentials, since the ledger and pages show it. Raises: RequestError."""
+    if value is not None and object_store.has_credentials(value):
+        message = f"names {object_store.without_credentials(value)!r} with somebody's credentials"
+        hint = "leave them out; for s3:// set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+        raise RequestError(field=field, message=message, hint=hint)
+
+
 class _Files(CsvOptions):
     formats_of_files: ClassVar[tuple[str, ...]] = ("parquet", "csv")
     parquet: Annotated[str | None, Field(description="A file name or glob of Parquet files.")] = None
@@ -101,6 +112,8 @@ class _Files(CsvOptions):
             one, two = ("one of", "them") if len(others) > 1 else ("either", "the two")
             message = f"must name files as {one} {', '.join(others)} or {last}"
             raise RequestError(field="", message=message, hint=f"write one of {two}")
+        if isinstance(value := getattr(self, named[0]), str):
+            _plain(value, named[0])
         given = [name for name in CsvOptions.model_fields if name in self.model_fields_set]
         self._refuse_options(named[0], given)
         if self.csv is not None:
@@ -185,6 +198,11 @@ class DeltaModel(JobModel):
         Field(description="The version that is read, or a parameter in braces; left out: the last one."),
     ] = None
 
+    @model_validator(mode="after")
+    def _no_credentials(self) -> "DeltaModel":
+        _plain(self.path, "path")
+        return self
+
     @property
     def pattern(self) -> str:
         """Everything in its folder."""
@@ -203,12 +221,69 @@ class IcebergModel(JobModel):
         Field(description="The id of the snapshot that is read, or a parameter in braces; left out: the current one."),
     ] = None
 
+    @model_validator(mode="after")
+    def _no_credentials(self) -> "IcebergModel":
+        _plain(self.path, "path")
+        return self
+
     @property
     def pattern(self) -> str:
         """Everything in the folder that holds its data and metadata."""
         is_file = self.path.endswith(".json")
         folder = os.path.dirname(os.path.dirname(self.path)) or "." if is_file else self.path
         return f"{glob.escape(folder)}/**"
+
+
+_TABLE = re.compile(r"([a-z][a-z0-9-]*(?:[.][a-z0-9.-]+:[a-z0-9-]+)?)\.(\w+)\.([\w -]+)", re.ASCII)
+
+
+def table_parts(name: str, field: str) -> tuple[str, str, str]:
+    """The project, the dataset and the table of a name.
+
+    Args:
+        name: `project.dataset.table`.
+        field: what says it.
+
+    Raises:
+        RequestError: it is none.
+
+    >>> table_parts("acme.shop.orders", "table")
+    ('acme', 'shop', 'orders')
+    """
+    found = _TABLE.fullmatch(name)
+    if found is None:
+        message, hint = f"names {name!r}, which is no table", "write project.dataset.table"
+        raise RequestError(field=field, message=message, hint=hint)
+    project, dataset, table = found.groups()
+    return project, dataset, table
+
+
+def instant(said: str, field: str) -> datetime.datetime:
+    """An instant of the past, in UTC.
+
+    Args:
+        said: as ISO 8601 writes it.
+        field: what says it.
+
+    Raises:
+        RequestError: it is none.
+
+    >>> instant("2026-01-05T02:00:00+02:00", "snapshot_time").isoformat()
+    '2026-01-05T00:00:00+00:00'
+    """
+    hint = "write e.g. 2026-01-05T00:00:00Z"
+    try:
+        # Python 3.10 does not know Z.
+        found = datetime.datetime.fromisoformat(re.sub("[Zz]$", "+00:00", said.strip()))
+    except ValueError:
+        raise RequestError(field=field, message=f"is {said!r}, which is no instant", hint=hint) from None
+    if found.tzinfo is None:
+        message = f"is {said!r}, which has no zone, so nobody knows which instant it means"
+        raise RequestError(field=field, message=message, hint=hint)
+    if found > datetime.datetime.now(datetime.timezone.utc):
+        message = f"is {said!r}, which is yet to come: what is in the table then is not fixed"
+        raise RequestError(field=field, message=message, hint="name an instant of the past")
+    return found.astimezone(datetime.timezone.utc)
 
 
 class BigQueryModel(JobModel):
@@ -223,6 +298,14 @@ class BigQueryModel(JobModel):
             "seven days, since BigQuery keeps no longer.",
         ),
     ]
+
+    @model_validator(mode="after")
+    def _said_rightly(self) -> "BigQueryModel":
+        if "{" not in self.table:
+            table_parts(self.table, "table")
+        if "{" not in self.snapshot_time:
+            instant(self.snapshot_time, "snapshot_time")
+        return self
 
     @property
     def pattern(self) -> str:

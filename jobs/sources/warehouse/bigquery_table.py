@@ -6,8 +6,6 @@ service makes follows from that of rows, and is not shown. Not covered: the serv
 """
 
 import dataclasses
-import datetime
-import re
 from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
@@ -17,6 +15,7 @@ from dp_pipelines.jobs.sources.readers import UNREADABLE, Reader
 from dp_pipelines.jobs.sources.source_files import TYPES, Source
 from dp_pipelines.jobs.sources.warehouse import storage_api
 from dp_pipelines.jobs.sources.warehouse.storage_api import BigQueryTable, ReadSession, WarehouseError
+from dp_pipelines.jobs.spec.source_models import instant, table_parts
 from dp_pipelines.jobs.spec.validation_errors import nearest
 from dp_pipelines.kernels import keys
 from dp_pipelines.steps.flow import Flow
@@ -26,7 +25,6 @@ from dp_pipelines.steps.step import Step
 NO_STREAM = ""
 """Stands for the table without rows that tells the types, however many streams there are."""
 
-_NAME = re.compile(r"([a-z][a-z0-9-]*(?:[.][a-z0-9.-]+:[a-z0-9-]+)?)\.(\w+)\.([\w -]+)", re.ASCII)
 _BYTES_OF_TEXT = 16
 
 
@@ -43,24 +41,7 @@ def table_named(name: str, at: str) -> BigQueryTable:
     >>> table_named("acme.shop.orders", "2026-01-05T02:00:00+02:00").at.isoformat()
     '2026-01-05T00:00:00+00:00'
     """
-    found = _NAME.fullmatch(name)
-    if found is None:
-        message, hint = f"names {name!r}, which is no table", "write project.dataset.table"
-        raise RequestError(field="source.bigquery.table", message=message, hint=hint)
-    field, hint = "source.bigquery.snapshot_time", "write e.g. 2026-01-05T00:00:00Z"
-    try:
-        # Python 3.10 does not know Z.
-        instant = datetime.datetime.fromisoformat(re.sub("[Zz]$", "+00:00", at.strip()))
-    except ValueError:
-        raise RequestError(field=field, message=f"is {at!r}, which is no instant", hint=hint) from None
-    if instant.tzinfo is None:
-        message = f"is {at!r}, which has no zone, so nobody knows which instant it means"
-        raise RequestError(field=field, message=message, hint=hint)
-    if instant > datetime.datetime.now(datetime.timezone.utc):
-        message = f"is {at!r}, which is yet to come: what is in the table then is not fixed"
-        raise RequestError(field=field, message=message, hint="name an instant of the past")
-    project, dataset, table = found.groups()
-    return BigQueryTable(project, dataset, table, instant.astimezone(datetime.timezone.utc))
+    return BigQueryTable(*table_parts(name, "source.bigquery.table"), instant(at, "source.bigquery.snapshot_time"))
 
 
 def look_at_bigquery(table: BigQueryTable, declared: Mapping[str, str] | None) -> Source:
