@@ -108,9 +108,11 @@ $(ENGINES)/%/built: tests/engines/%/pom.xml
 
 test-flink: $(VENV) $(ENGINES)/flink/built  ## a Flink with two task managers: conformance, the demo job, the doctor, faults
 	$(BIN)/pytest tests/engines/test_flink.py tests/engines/test_joins.py tests/engines/test_faults.py tests/engines/test_waits.py
+	$(BIN)/pytest tests/engines/test_outputs_and_checks.py tests/engines/test_object_stores.py -k flink
 
 test-spark: $(VENV) $(ENGINES)/spark/built  ## a Spark with two threads: conformance and a whole run
 	$(BIN)/pytest tests/engines/test_spark.py tests/engines/test_joins.py
+	$(BIN)/pytest tests/engines/test_outputs_and_checks.py tests/engines/test_object_stores.py -k spark
 
 # Go builds it from the module of the Beam that is installed, whose checksum Go checks.
 $(ENGINES)/prism/prism:
@@ -215,9 +217,9 @@ lock:  ## resolve the locked versions again after a change of pyproject.toml
 	@build/lock/bin/python -m pip install --quiet --disable-pip-version-check uv
 	@cp requirements.lock build/lock/pins
 	@UV_PYTHON_DOWNLOADS=never build/lock/bin/uv pip compile --quiet pyproject.toml \
-	  --extra dev --extra bench --extra postgres --extra train --extra docs --extra pipeline-dp --extra yaml --extra avro --extra delta --extra iceberg --extra onnx --extra parties --universal --python-version 3.10 \
+	  --extra dev --extra bench --extra postgres --extra train --extra docs --extra pipeline-dp --extra yaml --extra avro --extra delta --extra iceberg --extra s3 --extra bigquery --extra onnx --extra parties --universal --python-version 3.10 \
 	  --no-header --no-annotate --no-emit-index-url --no-emit-find-links $(UPGRADE) -o build/lock/pins
-	@{ echo '# Written by `make lock` from pyproject.toml (extras dev, bench, postgres, train, docs, pipeline-dp, yaml, avro, delta, iceberg, onnx, parties); do not edit. One set for every Python:'; \
+	@{ echo '# Written by `make lock` from pyproject.toml (extras dev, bench, postgres, train, docs, pipeline-dp, yaml, avro, delta, iceberg, s3, bigquery, onnx, parties); do not edit. One set for every Python:'; \
 	   echo '# where a package left Python 3.10 behind, a marker gives that Python the last version that it can have.'; \
 	   grep -v '^#' build/lock/pins; } > requirements.lock
 

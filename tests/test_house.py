@@ -23,7 +23,7 @@ ORDER = (*LAYERS.split(), "")
 """The rooms of dp_pipelines from the bottom up; each may import itself and what stands before it. "" is `__init__`."""
 
 JOBS_ORDER = (
-    *("select", "spec", "terminal", "sql", "sources", "outputs", "request", "predict", "runners", "run"),
+    *("select", "spec", "terminal", "sql", "stores", "sources", "outputs", "request", "predict", "runners", "run"),
     *("session", "dataflow", "tune", "check", "init", "collected", "parties", "assessment", "beam_yaml", "cli"),
 )
 """The rooms of jobs/ from the bottom up, as in ORDER."""

@@ -9,7 +9,7 @@ import collections
 import concurrent.futures
 import os
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, BinaryIO, cast
 
 import apache_beam as beam
 import pyarrow as pa
@@ -22,6 +22,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 from dp_pipelines.planning.stage import StagePlan
 from dp_pipelines.steps.flow import Flow, Opener, Wiring
 from dp_pipelines.steps.freed_memory import keep_freed_memory
+from dp_pipelines.steps.object_store import is_object, open_object
 from dp_pipelines.steps.step import AheadStep, GatheringStep, Step
 from dp_pipelines.transforms.coder import register
 from dp_pipelines.transforms.display import stage_facts
@@ -113,6 +114,11 @@ def do_fn(step: Step) -> StepDoFn:
     return AloneDoFn(step) if step.alone else StepDoFn(step)
 
 
+def open_anywhere(path: str) -> BinaryIO:
+    """A file of any file system that Beam knows; one of S3 as every engine opens it."""
+    return open_object(path) if is_object(path) else cast(BinaryIO, FileSystems.open(path))
+
+
 class BeamFlow(Flow):
     """A PCollection as a flow.
 
@@ -125,9 +131,8 @@ class BeamFlow(Flow):
 
     @property
     def opener(self) -> Opener:
-        """As Beam does, wherever files are."""
-        opened: Opener = FileSystems.open
-        return opened
+        """As Beam does, wherever files are; but for those of S3."""
+        return open_anywhere
 
     def each(self, label: str, step: Step) -> "BeamFlow":
         """A ParDo."""

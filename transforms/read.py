@@ -14,6 +14,7 @@ from apache_beam.io.filesystems import FileSystems
 
 from dp_pipelines.errors import RequestError
 from dp_pipelines.kernels.columns.csv_format import DEFAULT, CsvFormat
+from dp_pipelines.steps import object_store
 from dp_pipelines.steps.read_files import csv_tables, parquet_tables
 from dp_pipelines.transforms.beam_flow import BeamFlow, beginning, collection_of
 
@@ -92,11 +93,22 @@ def matching(files: str | Sequence[str]) -> list[str]:
     """
     patterns = [files] if isinstance(files, str) else list(files)
     found: set[str] = set()
-    for pattern, match in zip(patterns, FileSystems.match(patterns), strict=True):
-        if not match.metadata_list:
+    for pattern in patterns:
+        paths = _matching(pattern)
+        if not paths:
             raise RequestError(field=f"files {pattern!r}", message="match no files", hint="check the path")
-        found.update(metadata.path for metadata in match.metadata_list)
+        found.update(paths)
     return sorted(found)
+
+
+def _matching(pattern: str) -> list[str]:
+    if not object_store.is_object(pattern):
+        (match,) = FileSystems.match([pattern])
+        return [metadata.path for metadata in match.metadata_list]
+    try:
+        return [url for url, _ in object_store.matching(pattern)]
+    except object_store.StoreError as error:
+        raise RequestError(field=f"files {pattern!r}", message=error.reason, hint=error.hint) from None
 
 
 def _files(pbegin: beam.pvalue.PBegin, files: str | Sequence[str]) -> BeamFlow:

@@ -413,20 +413,24 @@ def _shown(published: "PublishedRun", as_json: bool) -> int:
     """Show what a run has published."""
     from dp_pipelines.jobs.terminal import summary
 
-    done = f"published in {published.folder}; its summary could not be shown here"
+    shown = published.folder if published.place is None else published.place.shown
+    done = f"published in {shown}; its summary could not be shown here"
     try:
         with output.printing(done):
             if as_json:
-                print(
-                    summary.as_json(summary.release_json(published.folder, published.manifest, again=published.again))
+                told = summary.release_json(
+                    published.folder, published.manifest, again=published.again, place=str(shown)
                 )
+                print(summary.as_json(told))
             else:
-                summary.print_release(published.folder, sys.stdout, again=published.again)
+                summary.print_release(published.folder, sys.stdout, again=published.again, place=str(shown))
     except (Exception, KeyboardInterrupt):
         # The release is visible: whatever stands in the way of showing it, the run is done. Nothing of the cause is told,
         # since it may quote a released key in a form that terminals take for a command.
         output.point_nowhere(1)
         output.note(f"note: {done}")
+    if published.place is not None:
+        published.place.clear()
     return DONE
 
 

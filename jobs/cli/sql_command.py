@@ -27,6 +27,7 @@ from dp_pipelines.jobs.spec.from_query import Arguments
 from dp_pipelines.jobs.spec.job_file import JobFile
 from dp_pipelines.jobs.terminal import output
 from dp_pipelines.ledger.ledger import DEFAULT_NAME
+from dp_pipelines.release import staging
 
 RELEASES = "dp-releases"
 """The folder of releases whose folder nobody named."""
@@ -100,6 +101,8 @@ def carry_out(
     """
     request = check(file, ())
     run.check_run_id(given.run_id, file)
+    if given.output is not None:
+        staging.local_path(given.output)  # or a URL would become the name of a folder
     target = pathlib.Path(given.output if given.output is not None else _default_output(request))
     makes(target)
     beside = pathlib.Path.cwd() / target.parent

@@ -8,32 +8,17 @@ Google's; who may read the bucket. It was never run on the service: docs/dataflo
 """
 
 import argparse
-import hashlib
 import importlib
 import pathlib
 import re
 import sys
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
-from dp_pipelines.errors import DpError, PublishError, RequestError
+from dp_pipelines.errors import DpError, RequestError
 from dp_pipelines.jobs.runners import dataflow_requirements
+from dp_pipelines.jobs.stores.object_folder import put
 from dp_pipelines.jobs.terminal import output
-from dp_pipelines.release import manifest
-
-MANIFEST = "manifest.json"
-
-
-class ObjectFolder(Protocol):
-    """A folder of an object store."""
-
-    def read(self, name: str) -> bytes | None:
-        """An object, or None where there is none."""
-        ...
-
-    def create(self, name: str, content: bytes) -> bool:
-        """Create a complete object in one step; False if there is one already, which stays unchanged."""
-        ...
 
 
 class GoogleFolder:
@@ -75,59 +60,6 @@ class GoogleFolder:
         except self._exceptions.PreconditionFailed:
             return False
         return True
-
-
-def put(folder: pathlib.Path, place: ObjectFolder, shown: str) -> bool:
-    """Put a published folder into an object store.
-
-    Args:
-        folder: the published folder of a run.
-        place: the destination.
-        shown: the name of the place, for messages.
-
-    Returns:
-        whether it was there before.
-
-    Raises:
-        RequestError: the folder does not hold a complete release, or another release is at the place.
-        PublishError: the store failed; the same command continues.
-    """
-    listed = (manifest.read_manifest(folder) or {}).get("files")
-    if not listed or not manifest.holds(folder, listed):
-        message = "does not hold a complete release: its files differ from its manifest"
-        raise RequestError(
-            field=f"folder {str(folder)!r}",
-            message=message,
-            hint="run its job again; the ledger returns the same release",
-        )
-    try:
-        seal = (folder / MANIFEST).read_bytes()
-        standing = place.read(MANIFEST)
-        if standing is not None and standing != seal:
-            raise _other(shown)
-        for name, facts in sorted(listed.items()):
-            if not _created(place, name, (folder / name).read_bytes(), facts["sha256"]):
-                raise _other(shown)
-        if not _created(place, MANIFEST, seal, hashlib.sha256(seal).hexdigest()):
-            raise _other(shown)
-    except DpError:
-        raise
-    except Exception as error:  # a store may raise errors of any kind
-        raise PublishError(f"place {shown!r}: failed with {type(error).__name__}; run the same command again") from None
-    return standing is not None
-
-
-def _created(place: ObjectFolder, name: str, content: bytes, sha256: str) -> bool:
-    """Whether an object holds some bytes now."""
-    if hashlib.sha256(content).hexdigest() != sha256:
-        raise PublishError(f"file {name!r}: was changed while it was read; nothing more was uploaded")
-    return place.create(name, content) or place.read(name) == content
-
-
-def _other(shown: str) -> RequestError:
-    return RequestError(
-        field=f"place {shown!r}", message="holds another release, or part of one", hint="choose another place"
-    )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

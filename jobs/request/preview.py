@@ -6,11 +6,10 @@ data; but what is wrong with files that are there is told as early as here.
 
 from collections.abc import Sequence
 
-from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs.request.queries import queries
 from dp_pipelines.jobs.request.request import Request, asked_for, check
 from dp_pipelines.jobs.request.train_tasks import models
-from dp_pipelines.jobs.sources import source_files
+from dp_pipelines.jobs.sources import declared_source
 from dp_pipelines.jobs.spec import job_parameters
 from dp_pipelines.jobs.spec.job_file import JobFile
 from dp_pipelines.query.query import Query
@@ -38,10 +37,9 @@ def looked_at(file: JobFile, given: Sequence[str]) -> tuple[dict[str, Query | Tr
         return _asked(file), "files and expressions were not checked: give the parameters with --param", None
     values = job_parameters.take(declared, given)
     for key, source in file.job.sources.items():
-        try:
-            source_files.find(job_parameters.into_source(source.pattern, values), file.path.parent)
-        except RequestError as error:
-            return _asked(file), f"files and expressions were not checked: {key} {error.message}", None
+        why = declared_source.why_absent(source, file.path.parent, values)
+        if why:
+            return _asked(file), f"files and expressions were not checked: {key} {why}", None
     request = check(file, given)
     return request.stages, "", request
 

@@ -40,7 +40,7 @@ from dp_pipelines.release.shown_rows import ShownRows
 Result = TypeVar("Result")
 
 
-SNAPSHOTS = {"delta": {"version"}, "iceberg": {"snapshot"}}
+SNAPSHOTS = {"delta": {"version"}, "iceberg": {"snapshot"}, "bigquery": {"snapshot_time"}}
 """Keys of a source that only say which snapshot is read."""
 
 

@@ -60,6 +60,7 @@ class Work:
         tell: says something to whoever waits.
         stop: has a job end that a dead attempt left with an engine.
         deliver: publishes the release elsewhere too, out of its folder, once however often it is called; None: nowhere.
+        shown: what the place is called; empty: as the folder is.
     """
 
     account: str
@@ -76,6 +77,7 @@ class Work:
     tell: Callable[[str], None]
     stop: Callable[[EngineJob], None]
     deliver: Callable[[pathlib.Path], None] | None = None
+    shown: str = ""
 
 
 def run(ledger: Ledger, work: Work) -> bool:
@@ -368,7 +370,7 @@ def _publish(ledger: Ledger, run_: Run, work: Work) -> None:
     if work.deliver is not None:  # not noted before: whoever is killed here delivers it with the same command
         work.deliver(work.target)
     ledger.patience.seconds = A_MINUTE  # it is visible: the same command notes the folder, if this one cannot
-    ledger.published(run_, str(work.target))
+    ledger.published(run_, work.shown or str(work.target))
 
 
 def _make_visible(content: Mapping[str, bytes], name: str, target: pathlib.Path) -> None:

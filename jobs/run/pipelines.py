@@ -22,6 +22,7 @@ from dp_pipelines.jobs.sources.source_files import Source
 from dp_pipelines.jobs.terminal.progress import Progress
 from dp_pipelines.kernels.columns.listed_keys import ListedKeys, travelling_through
 from dp_pipelines.planning.stage import StagePlan
+from dp_pipelines.steps import object_store
 
 if TYPE_CHECKING:
     from dp_pipelines.jobs.runners.cluster_watch import Lack
@@ -32,6 +33,7 @@ DAMAGES = (
     "a row group cannot be read; it is damaged",
     "is not a CSV file with the declared columns",
     *readers.DAMAGES,
+    *object_store.FAILURES,
 )
 """What the readers say about a file that turns out to be damaged."""
 

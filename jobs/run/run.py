@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from dp_pipelines.accounting.shown_costs import spent_number
 from dp_pipelines.disk_errors import reason_of, refuse_full, remedy_of
 from dp_pipelines.errors import BudgetError, RequestError
+from dp_pipelines.jobs.outputs.release_place import ReleasePlace, at_place
 from dp_pipelines.jobs.request.request import Request, check
 from dp_pipelines.jobs.run import frozen_plans, unledgered_run
 from dp_pipelines.jobs.run.production import Production
@@ -56,11 +57,13 @@ class PublishedRun:
         folder: where it lies.
         manifest: what its manifest says.
         again: whether the run had its release before.
+        place: where it belongs; None: there.
     """
 
     folder: pathlib.Path
     manifest: dict[str, Any]
     again: bool = False
+    place: ReleasePlace | None = None
 
 
 def plan_of(file: JobFile, asked: Mapping[str, Query | TrainModel], frozen: Mapping[str, Any] | None = None) -> Plan:
@@ -148,9 +151,10 @@ def run(
     )
 
 
+@at_place
 def carry_out(
     request: Request,
-    output: str,
+    place: ReleasePlace,
     *,
     run_id: str | None,
     arguments: Sequence[str] = (),
@@ -167,7 +171,8 @@ def carry_out(
 
     Args:
         request: what is asked for.
-        output, run_id, arguments, ledger, runner, anchor: see there.
+        place: `output` of `run`.
+        run_id, arguments, ledger, runner, anchor: see there.
         beside: the folder of the ledger where none is named; None is that of the job file.
         planned: its plan, where that is known; a plan that the ledger has frozen comes before it.
         note: is told what a user should know; None writes it to standard error.
@@ -179,7 +184,7 @@ def carry_out(
         raise RequestError(
             field="--party", message="is required: the job has parties", hint="name the one that you are"
         )
-    target = staging.local_path(output)
+    target = place.folder
     if os.path.lexists(target) and manifest.read_manifest(target) is None:
         staging.refuse_existing(target)
     request.outputs.refuse_place(target)
@@ -205,8 +210,9 @@ def carry_out(
             plan = cached_plan(file, request.stages, request.asked)
             identity = run_id or _identity(plan, request)
             if not os.path.lexists(target):
+                place.refuse_unready()
                 _refuse_unready(engine, request, plan, identity, target, tell)
-            return _unaccounted(Production(request, plan, identity, engine, progress), target, stop)
+            return _unaccounted(Production(request, plan, identity, engine, progress), place, stop)
         from dp_pipelines.jobs.run import ledger_account, ledgered_run  # loads SQLAlchemy
 
         progress.show("opening the ledger")
@@ -229,6 +235,7 @@ def carry_out(
             if not book.committed(identity):  # else its release is given again, and no runner is needed
                 if standing:  # by another ledger
                     staging.refuse_existing(target)
+                place.refuse_unready()
                 _refuse_unready(engine, request, plan, identity, target, tell)
                 tried = functools.partial(book.tried, _admission(request, plan, identity, trial=True))
                 production.prepare(tried, book.known_as)
@@ -246,7 +253,8 @@ def carry_out(
                 describe=production.describe,
                 tell=progress.show,
                 stop=stop,
-                deliver=functools.partial(request.outputs.deliver, dataset=file.job.dataset, run_id=identity),
+                deliver=functools.partial(_deliver, place, request, identity),
+                shown=place.shown,
             )
             try:
                 again = ledgered_run.run(book.open(), work)
@@ -255,7 +263,13 @@ def carry_out(
                 raise BudgetError(field=error.field, message=error.message, hint=hint) from None
     content = manifest.read_manifest(target)
     assert content is not None
-    return PublishedRun(folder=target, manifest=content, again=again)
+    return PublishedRun(folder=target, manifest=content, again=again, place=place)
+
+
+def _deliver(place: ReleasePlace, request: Request, run_id: str, folder: pathlib.Path) -> None:
+    """Put a release wherever else it belongs. Errors as for `ReleasePlace.deliver` and `Outputs.deliver`."""
+    place.deliver()
+    request.outputs.deliver(folder, request.file.job.dataset, run_id)
 
 
 def _admission(request: Request, plan: Plan, run_id: str, *, trial: bool = False) -> "Callable[[Ledger], Run]":
@@ -308,9 +322,9 @@ def _identity(plan: Plan, request: Request) -> str:
     return f"{plan.digest[:24]}-{request.content[:24]}"
 
 
-def _unaccounted(production: Production, target: pathlib.Path, stop: Callable[[EngineJob], None]) -> PublishedRun:
+def _unaccounted(production: Production, place: ReleasePlace, stop: Callable[[EngineJob], None]) -> PublishedRun:
     """A run that no ledger remembers."""
-    request = production.request
+    request, target = production.request, place.folder
     again = os.path.lexists(target)
     if again:
         _refuse_other_run(target, production.run_id, production.plan, request)
@@ -326,10 +340,10 @@ def _unaccounted(production: Production, target: pathlib.Path, stop: Callable[[E
             # Out of a private folder that keeps its note: whoever is killed before the rename leaves no draw that others may
             # read, and the next command finds and destroys it.
             staging.publish_folder(whole, target)
-    request.outputs.deliver(target, request.file.job.dataset, production.run_id)
+    _deliver(place, request, production.run_id, target)
     content = manifest.read_manifest(target)
     assert content is not None
-    return PublishedRun(folder=target, manifest=content, again=again)
+    return PublishedRun(folder=target, manifest=content, again=again, place=place)
 
 
 def check_run_id(run_id: str | None, file: JobFile) -> None:

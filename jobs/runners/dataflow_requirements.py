@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 SCHEME = "gs://"
 
+WAREHOUSE = "bigquery://"
+"""How tables of BigQuery are called among the files of a source."""
+
 NEEDED = {
     "project": ("the project that pays", "--project=NAME"),
     "region": ("where workers run; the bucket should be there too", "--region=europe-west4"),
@@ -90,7 +93,7 @@ def refuse_local(request: "Request") -> None:
         RequestError: its rows are where workers cannot see them, or it trains a model.
     """
     problems = []
-    outside = [path for path in request.source.files if not path.startswith(SCHEME)]
+    outside = [path for path in request.source.files if not path.startswith((SCHEME, WAREHOUSE))]
     if outside:
         message = f"names files that Dataflow's workers do not see, e.g. {outside[0]!r}"
         hint = f"put them into a bucket and name them with {SCHEME}"

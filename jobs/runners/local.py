@@ -23,6 +23,7 @@ from dp_pipelines.jobs.terminal.progress import READING, Progress, heard
 from dp_pipelines.planning.stage import StagePlan
 from dp_pipelines.steps.flow import Flow, Opener, Wiring
 from dp_pipelines.steps.freed_memory import keep_freed_memory
+from dp_pipelines.steps.object_store import is_object, open_object
 from dp_pipelines.steps.read_files import open_local
 from dp_pipelines.steps.step import AheadStep, GatheringStep, Step
 
@@ -37,7 +38,9 @@ class LocalStepFailed(DpError):
 
 
 def open_here(path: str) -> BinaryIO:
-    """A file for reading. Beam is loaded for all that it can open and this machine's own file system cannot."""
+    """A file for reading. Beam is loaded for all that it can open, and neither this machine nor Arrow can."""
+    if is_object(path):
+        return open_object(path)
     if "://" not in path and not path.endswith(PACKED):
         return open_local(path)
     from apache_beam.io.filesystems import FileSystems

@@ -6,7 +6,7 @@ snapshots decide what is refused. Not covered: reading (`readers`).
 
 import pathlib
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs.sources import source_files
@@ -15,7 +15,12 @@ from dp_pipelines.jobs.sources.source_files import Source
 from dp_pipelines.jobs.spec import job_parameters
 from dp_pipelines.jobs.spec.content import Content
 from dp_pipelines.jobs.spec.job_parameters import Value
-from dp_pipelines.jobs.spec.source_models import SourceModel
+from dp_pipelines.jobs.spec.source_models import BigQueryModel, SourceModel
+from dp_pipelines.jobs.stores import remote_files
+from dp_pipelines.steps import object_store
+
+if TYPE_CHECKING:
+    from dp_pipelines.jobs.sources.warehouse.storage_api import BigQueryTable
 
 
 def look(declared: SourceModel, folder: pathlib.Path, values: Mapping[str, Value], document: Content) -> Source:
@@ -34,12 +39,16 @@ def look(declared: SourceModel, folder: pathlib.Path, values: Mapping[str, Value
         from dp_pipelines.jobs.sources.delta_table import look_at_delta
 
         path, version = job_parameters.into_path(declared.delta.path, values), declared.delta.version
-        return look_at_delta(_local(folder, path, "delta"), _number(version, values, "delta.version"))
+        return look_at_delta(_place(folder, path, "delta"), _number(version, values, "delta.version"))
     if declared.iceberg is not None:
         from dp_pipelines.jobs.sources.iceberg_table import look_at_iceberg
 
         path, snapshot = job_parameters.into_path(declared.iceberg.path, values), declared.iceberg.snapshot
-        return look_at_iceberg(_local(folder, path, "iceberg"), _number(snapshot, values, "iceberg.snapshot"))
+        return look_at_iceberg(_place(folder, path, "iceberg"), _number(snapshot, values, "iceberg.snapshot"))
+    if declared.bigquery is not None:
+        from dp_pipelines.jobs.sources.warehouse.bigquery_table import look_at_bigquery
+
+        return look_at_bigquery(_bigquery(declared.bigquery, values), declared.types)
     files = source_files.find(job_parameters.into_source(declared.pattern, values), folder)
     types = declared.types or {}
     match declared.format_of_files:
@@ -53,13 +62,39 @@ def look(declared: SourceModel, folder: pathlib.Path, values: Mapping[str, Value
             return source_files.look_at_parquet(files)
 
 
-def _local(folder: pathlib.Path, path: str, key: str) -> str:
-    """The path of a table on this machine. Raises: RequestError."""
+def why_absent(declared: SourceModel, folder: pathlib.Path, values: Mapping[str, Value]) -> str:
+    """Why nobody can look at a source here and now, or nothing; arguments as for `look`."""
+    try:
+        if declared.bigquery is not None:
+            from dp_pipelines.jobs.sources.warehouse.bigquery_table import refuse_absent
+
+            refuse_absent(_bigquery(declared.bigquery, values))
+        else:
+            source_files.find(job_parameters.into_source(declared.pattern, values), folder)
+    except RequestError as error:
+        return error.message
+    return ""
+
+
+def _place(folder: pathlib.Path, path: str, key: str) -> str:
+    """The path of a table on this machine, or its URL in a store that is read. Raises: RequestError."""
     path = path.removeprefix("file://")
-    if "://" in path:
-        message = f"names {path!r}, but tables are read from local paths alone"
-        raise RequestError(field=f"source.{key}", message=message, hint="mount the bucket, or read its Parquet files")
+    field = f"source.{key}"
+    remote_files.refuse_credentials(path, field)
+    if object_store.is_object(path):
+        return path.rstrip("/")
+    if remote_files.is_url(path):
+        message = f"names {path!r}, but tables are read from local paths and from s3:// alone"
+        raise RequestError(field=field, message=message, hint="mount the bucket, or read its Parquet files")
     return str(folder / path)
+
+
+def _bigquery(declared: BigQueryModel, values: Mapping[str, Value]) -> "BigQueryTable":
+    """The snapshot that a job names. Raises: RequestError."""
+    from dp_pipelines.jobs.sources.warehouse.bigquery_table import table_named
+
+    at = job_parameters.into_path(declared.snapshot_time, values, "source.bigquery.snapshot_time")
+    return table_named(job_parameters.into_path(declared.table, values, "source.bigquery.table"), at)
 
 
 def _number(said: int | str | None, values: Mapping[str, Value], key: str) -> int | None:
@@ -91,6 +126,8 @@ def named_snapshot(declared: SourceModel, values: Mapping[str, Value]) -> dict[s
             "format": "iceberg",
             "snapshot": _digits(_number(declared.iceberg.snapshot, values, "iceberg.snapshot")),
         }
+    if declared.bigquery is not None:
+        return {"format": "bigquery", "snapshot_time": _bigquery(declared.bigquery, values).at.isoformat()}
     return None
 
 
@@ -105,4 +142,9 @@ def without_files(declared: SourceModel) -> Source | None:
         return None
     if declared.csv is not None:
         return source_files.look_at_csv((), declared.types)
+    if declared.bigquery is not None:
+        from dp_pipelines.jobs.sources.warehouse.bigquery_table import declared_schema
+
+        schema = declared_schema(declared.types)
+        return Source(files=(), schema=schema, sizes={}, types=None, missing={})
     return source_files.look_at_json_lines((), declared.types)

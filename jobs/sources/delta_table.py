@@ -2,7 +2,7 @@
 
 In: the folder of a table, a version or none. Out: a `Source` that names the version. Holds: what is refused depends on the
 table's protocol, schema and files; deletion vectors are applied wherever the protocol allows them, never refused, since erasing
-one person writes one. Not covered: tables on other file systems, which are refused.
+one person writes one. Not covered: tables in other stores than S3 and its like.
 """
 
 import dataclasses
@@ -21,6 +21,7 @@ from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs.sources.snapshot_rows import DataFile, SnapshotReader
 from dp_pipelines.jobs.sources.snapshot_source import TableFile, source_of
 from dp_pipelines.jobs.sources.source_files import Source
+from dp_pipelines.jobs.stores import remote_files
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -65,7 +66,8 @@ def look_at_delta(path: str, version: int | None) -> Source:
     Raises:
         RequestError: there is no such version, or something about it is not read here.
     """
-    path = os.path.realpath(path)
+    if not remote_files.is_url(path):
+        path = os.path.realpath(path)
     table = _opened(path, version)
     protocol = table.protocol()
     unknown = sorted(set(protocol.reader_features or ()) - UNDERSTOOD)
@@ -105,8 +107,13 @@ def _opened(path: str, version: int | None) -> "DeltaTable":
     except ImportError:
         hint = "install the extra: pip install 'dp-pipelines[delta]'"
         raise RequestError(field="source.delta", message="needs packages that are not installed", hint=hint) from None
+    options = remote_files.delta_options(path)
     try:
-        newest = deltalake.DeltaTable(path)
+        if remote_files.is_url(path):
+            remote_files.refuse_unanswered(f"{path}/_delta_log", path, "source.delta")
+        newest = deltalake.DeltaTable(path, storage_options=options)
+    except RequestError:
+        raise
     except Exception:  # each of its causes has a class of its own
         message = f"names {path!r}, which is not a Delta table that can be read"
         raise RequestError(
@@ -117,7 +124,7 @@ def _opened(path: str, version: int | None) -> "DeltaTable":
     try:
         if not 0 <= version <= newest.version():  # the package looks for the file of each version up to it
             raise ValueError("no version")
-        return deltalake.DeltaTable(path, version=version)
+        return deltalake.DeltaTable(path, version=version, storage_options=options)
     except Exception:
         message = f"has no version {version}, or no longer"
         raise RequestError(
@@ -146,6 +153,8 @@ def _files(
 def _place(written: str, folder: str) -> str:
     """Where a file is that the table's log names."""
     path = urllib.parse.unquote(written).removeprefix("file://")
+    if remote_files.is_url(folder):
+        return path if remote_files.is_url(path) else f"{folder}/{path}"
     return os.path.normpath(path if os.path.isabs(path) else os.path.join(folder, path))
 
 
@@ -170,7 +179,7 @@ def _read_vectors(table: str, version: int, of: str) -> Mapping[str, npt.NDArray
     import deltalake
 
     found = {}
-    opened = deltalake.DeltaTable(table, version=version)
+    opened = deltalake.DeltaTable(table, version=version, storage_options=remote_files.delta_options(table))
     if str(opened.metadata().id) != of:
         raise ValueError("of another table")
     known = {_place(path, table) for path in pa.table(opened.get_add_actions())["path"].to_pylist()}

@@ -3,7 +3,7 @@
 In: a table's folder or metadata file, a snapshot or none. Out: a `Source` that names the snapshot. Holds: every file of the
 snapshot is read; deletes by place (files and deletion vectors) and by value are applied, never refused, since erasing one person
 writes them; what is refused depends on the table's metadata, schema and the names and kinds of its files. Not covered: catalogs,
-other file systems.
+other stores than S3 and its like.
 """
 
 import dataclasses
@@ -23,7 +23,9 @@ from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs.sources.snapshot_rows import DataFile, EqualityDeletes, SnapshotReader
 from dp_pipelines.jobs.sources.snapshot_source import TableFile, field_names, source_of
 from dp_pipelines.jobs.sources.source_files import Source
+from dp_pipelines.jobs.stores import remote_files
 from dp_pipelines.kernels import keys
+from dp_pipelines.steps import object_store
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import ManifestEntry
@@ -85,6 +87,8 @@ def _opened(path: str) -> "StaticTable":
     except ImportError:
         hint = "install the extra: pip install 'dp-pipelines[iceberg]'"
         raise RequestError(field="source.iceberg", message="needs packages that are not installed", hint=hint) from None
+    if remote_files.is_url(path):
+        return _opened_there(path)
     path = os.path.realpath(path)
     if os.path.isdir(path) and not os.path.isfile(os.path.join(path, "metadata", "version-hint.text")):
         # Of several metadata files only a catalog knows which one is the table: a failed commit leaves one, too.
@@ -96,6 +100,19 @@ def _opened(path: str) -> "StaticTable":
     except Exception:  # each of its causes has a class of its own
         message = f"names {path!r}, which is not an Iceberg table that can be read"
         hint = "name a table's folder, or one of its ....metadata.json"
+        raise RequestError(field="source.iceberg", message=message, hint=hint) from None
+
+
+def _opened_there(path: str) -> "StaticTable":
+    """The same of a table in a store. Raises: RequestError."""
+    from pyiceberg.table import StaticTable
+
+    remote_files.refuse_unanswered(os.path.dirname(path) if path.endswith(".json") else path, path, "source.iceberg")
+    try:
+        return StaticTable.from_metadata(path, remote_files.iceberg_options(path))
+    except Exception:  # each of its causes has a class of its own
+        message = f"names {path!r}, which is not an Iceberg table that can be read"
+        hint = "name a folder with metadata/version-hint.text, or the metadata file that the catalog points to"
         raise RequestError(field="source.iceberg", message=message, hint=hint) from None
 
 
@@ -232,8 +249,12 @@ def _local(location: str) -> str:
     """The path of a file that the metadata names. Raises: RequestError."""
     # Not a URL: what a writer has escaped of a partition's value, as %2F, is the name of the folder.
     path = location.removeprefix("file:")
+    for scheme in ("s3a://", "s3n://"):  # as Hadoop calls it
+        path = path.replace(scheme, object_store.SCHEME, 1) if path.startswith(scheme) else path
+    if object_store.is_object(path):
+        return path
     if "://" in path:
-        message = "is on another file system; only local tables are read"
+        message = "is on another file system; only local tables and those of s3:// are read"
         raise RequestError(
             field=f"file {location!r}", message=message, hint="mount the bucket, or read its Parquet files"
         )
@@ -257,5 +278,5 @@ def _read_deleted(said: str) -> Mapping[str, npt.NDArray[np.int64]]:
 
     kind, _, path = said.partition(" ")
     file: Any = SimpleNamespace(file_format=FileFormat[kind], file_path=path)
-    read = _read_deletes(load_file_io(location=path), file)
+    read = _read_deletes(load_file_io(remote_files.iceberg_options(path), path), file)
     return {location: np.sort(places.to_numpy().astype(np.int64)) for location, places in read.items()}

@@ -18,6 +18,7 @@ import pyarrow.parquet
 
 from dp_pipelines.errors import DamagedInputError
 from dp_pipelines.jobs.sources.readers import DAMAGED_DELETES, Reader
+from dp_pipelines.jobs.stores import remote_files
 from dp_pipelines.kernels import keys
 from dp_pipelines.kernels.columns import csv_cells, equal_rows
 from dp_pipelines.steps.flow import Flow, Opener
@@ -269,7 +270,8 @@ def _without_equal(table: pa.Table, deleted: EqualityDeletes, path: str) -> pa.T
 @functools.lru_cache(maxsize=16)
 def _listed(path: str, names: tuple[str, ...]) -> pa.Table:
     """The values that a file lists; read once in a process."""
-    return pa.parquet.ParquetFile(path).read(columns=list(names)).select(list(names))
+    with remote_files.opened(path) if remote_files.is_url(path) else open_local(path) as stream:
+        return pa.parquet.ParquetFile(stream).read(columns=list(names)).select(list(names))
 
 
 def _without(table: pa.Table, deleted: Deleted, first: int) -> pa.Table:

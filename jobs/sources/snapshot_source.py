@@ -16,6 +16,7 @@ from dp_pipelines.jobs.sources.readers import Reader
 from dp_pipelines.jobs.sources.snapshot_rows import DataFile, EqualityDeletes, readable_as
 from dp_pipelines.jobs.sources.source_files import MOST_ERRORS, Source, add_sizes, each, footer_of
 from dp_pipelines.jobs.spec.validation_errors import raise_all
+from dp_pipelines.jobs.stores import remote_files
 from dp_pipelines.kernels import keys
 
 _FIELD_ID = b"PARQUET:field_id"
@@ -60,7 +61,7 @@ def source_of(
             message = f"is not there, or is not a complete Parquet file, and {snapshot} has it"
             problems.append(RequestError(field=f"file {file.path!r}", message=message, hint="name a later snapshot"))
             continue
-        path = os.path.normpath(file.path)
+        path = file.path if remote_files.is_url(file.path) else os.path.normpath(file.path)
         parts[path] = _with_columns_of(file, footer[0])
         for name, of_file in parts[path].names.items():
             kind = footer[0].field(of_file).type

@@ -4,17 +4,15 @@ In: a glob and the columns that are needed. Out: a `Source`: the files, their co
 file is checked; errors name file and column, and depend on names, headers and schemas alone, which are public; how many rows
 and bytes there are is private. Not covered: damage inside the data (the readers name the file when they find it).
 
-Files of other file systems are named by URL and read through those of Beam, as the readers of the pipeline do.
+Files of other file systems are named by URL (`jobs.stores.remote_files`).
 """
 
 import concurrent.futures
 import contextlib
 import dataclasses
 import glob
-import importlib
 import os
 import pathlib
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, BinaryIO, TypeVar
 
@@ -25,7 +23,7 @@ from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs.sources.readers import CsvReader, JsonLinesReader, ParquetReader, Reader
 from dp_pipelines.jobs.spec.content import Content
 from dp_pipelines.jobs.spec.validation_errors import nearest, raise_all
-from dp_pipelines.jobs.terminal.silence import silence
+from dp_pipelines.jobs.stores import remote_files
 from dp_pipelines.kernels import keys
 from dp_pipelines.kernels.columns import csv_lines
 from dp_pipelines.kernels.columns.csv_format import DEFAULT, SEPARATORS, CsvFormat
@@ -92,7 +90,9 @@ def find(pattern: str, folder: pathlib.Path, field: str = "source") -> tuple[str
         if field != "source":
             message = f"names {pattern!r}, but only a source may be on another file system"
             raise RequestError(field=field, message=message, hint="name local files")
-        return _find_elsewhere(pattern, field)
+        found_there = remote_files.find(pattern, field)
+        refuse_gzipped(found_there)
+        return found_there
     found = sorted({os.path.abspath(path) for path in glob.glob(str(glob_under(folder, pattern)), recursive=True)})
     if not found:
         message = f"matches no file: {pattern!r} under {str(folder) or '.'!r}"
@@ -127,58 +127,14 @@ def refuse_gzipped(paths: Sequence[str]) -> None:
         )
 
 
-def _find_elsewhere(pattern: str, field: str) -> tuple[str, ...]:
-    """The files of another file system that a pattern names, as Beam lists them.
-
-    Raises:
-        RequestError: the file system is not known here, cannot be asked, or has no such file.
-    """
-    scheme = f"{pattern.partition('://')[0]}://"
-    try:
-        _file_systems().get_filesystem(pattern)
-    except ValueError:
-        message = f"names {pattern!r}, but no file system here supports {scheme}"
-        hint = "for gs:// install the extra `dataflow`, or name local files"
-        raise RequestError(field=field, message=message, hint=hint) from None
-    try:
-        (match,) = _file_systems().match([pattern])
-    except Exception:  # each file system has errors of its own
-        message = f"cannot be listed: {pattern!r}"
-        raise RequestError(field=field, message=message, hint=f"check that this user may list it at {scheme}") from None
-    found = sorted({entry.path for entry in match.metadata_list if not entry.path.endswith("/")})
-    refuse_gzipped(found)
-    if not found:
-        raise RequestError(field=field, message=f"matches no file: {pattern!r}", hint="check the bucket and the path")
-    return tuple(found)
-
-
-def _file_systems() -> Any:
-    """Beam's file systems. Their messages while loading are for developers."""
-    if "apache_beam" not in sys.modules:
-        with silence():
-            importlib.import_module("apache_beam")
-    from apache_beam.io.filesystems import FileSystems
-
-    return FileSystems
-
-
 @contextlib.contextmanager
 def _readable(path: str) -> Iterator[Any]:
-    """What Arrow reads a file from: its path, or a stream where a URL names it.
-
-    Raises:
-        OSError: it cannot be read where a URL names it; whatever else its file system says.
-    """
+    """What Arrow reads a file from: its path, or a stream where a URL names it. Errors as for `remote_files.opened`."""
     if "://" not in path:
         yield path
         return
-    try:
-        with _file_systems().open(path) as stream:
-            yield stream
-    except (pa.ArrowException, OSError, ValueError):
-        raise
-    except Exception:  # each file system has errors of its own
-        raise OSError("cannot be read") from None
+    with remote_files.opened(path) as stream:
+        yield stream
 
 
 def glob_under(folder: pathlib.Path, pattern: str) -> str:
@@ -329,18 +285,15 @@ def footer_of(path: str) -> tuple[pa.Schema, pa.parquet.FileMetaData] | None:
     try:
         with _readable(path) as readable, pa.parquet.ParquetFile(readable) as file:
             return file.schema_arrow, file.metadata
+    except RequestError:
+        raise
     except (pa.ArrowException, OSError, ValueError):
         return None
 
 
 def size_of(path: str) -> int:
     """The bytes of a file; 0 where nobody tells."""
-    if "://" not in path:
-        return os.path.getsize(path)
-    try:
-        return int(_file_systems().get_filesystem(path).size(path))
-    except Exception:  # it only affects the number of shards
-        return 0
+    return os.path.getsize(path) if "://" not in path else remote_files.size_of(path)
 
 
 def common(schemas: Mapping[str, pa.Schema]) -> tuple[pa.Schema, dict[str, RequestError]]:
@@ -411,6 +364,8 @@ def _header(path: str, form: CsvFormat) -> tuple[tuple[str, ...], int] | None:
         with stream_of(path) as stream:
             start = csv_lines.start_of(stream)
             found = csv_lines.header(start, form)
+    except RequestError:
+        raise
     except (OSError, ValueError):
         return None
     return (found.names, _bytes_of_line(start)) if found is not None else None

@@ -121,6 +121,7 @@ PARTS: dict[str, tuple[str, ...]] = {
         '{avro: "visits/*.avro"}',
         "{delta: {path: tables/visits}}",
         "{iceberg: {path: warehouse/shop/visits}}",
+        '{bigquery: {table: acme.shop.visits, snapshot_time: "2026-01-05T00:00:00Z"}}',
     ),
     "CollectedJob": (
         """
@@ -152,6 +153,7 @@ PARTS: dict[str, tuple[str, ...]] = {
         "{path: warehouse/shop/orders, snapshot: 8744736658442914487}",
         '{path: "warehouse/shop/orders/metadata/00012-5ad7.metadata.json"}',
     ),
+    "BigQueryModel": ('{table: acme.shop.orders, snapshot_time: "{day}T00:00:00Z"}',),
     "SourceModel": (
         '{parquet: "data/*.parquet"}',
         '{csv: "data/*.csv", types: {CUSTOMER_ID: string, AMOUNT: double}, quoted: false}',
@@ -159,6 +161,7 @@ PARTS: dict[str, tuple[str, ...]] = {
         '{avro: "events/*.avro"}',
         "{delta: {path: tables/events, version: 12}}",
         "{iceberg: {path: warehouse/shop/orders}}",
+        '{bigquery: {table: acme.shop.orders, snapshot_time: "{day}T00:00:00Z"}, types: {customer: string, amount: double}}',
         """
         csv: "exports/*.txt"
         types: {customer: string, amount: double, sold: date, paid_at: timestamp, birth: date}

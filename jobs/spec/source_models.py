@@ -4,8 +4,10 @@ In: `source:` and `lookup:` of a job file. Out: checked models. Holds: what stan
 contradict itself; a source has one format. Not covered: whether the files are so (`jobs.sources`).
 """
 
+import datetime
 import glob
 import os
+import re
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, WithJsonSchema, model_validator
@@ -15,6 +17,7 @@ from dp_pipelines.jobs.spec.base_models import JobModel, Names
 from dp_pipelines.jobs.spec.validation_errors import nearest
 from dp_pipelines.kernels.columns import csv_times
 from dp_pipelines.kernels.columns.csv_format import CsvFormat
+from dp_pipelines.steps import object_store
 
 _TIMES = ("date", "timestamp", "timestamptz")
 
@@ -23,7 +26,8 @@ class CsvOptions(JobModel):
     """How CSV files are written: UTF-8 with commas and a header line unless something else is declared."""
 
     types: Annotated[
-        dict[str, str] | None, Field(description="Of CSV and JSON lines: the type of each column that is used.")
+        dict[str, str] | None,
+        Field(description="Of CSV and JSON lines, and if you like of BigQuery: the type of each column that is used."),
     ] = None
     quoted: Annotated[
         bool, Field(description="Of CSV: whether cells may stand in quotation marks. Each line is one row either way.")
@@ -87,6 +91,14 @@ _OF_JSON_LINES = ("types", "date_format", "timestamp_format", "formats")
 """The options of CSV that values in JSON lines have too."""
 
 
+def _plain(value: str | None, field: str) -> None:
+    """Refuse a URL that holds credentials, since the ledger and pages show it. Raises: RequestError."""
+    if value is not None and object_store.has_credentials(value):
+        message = f"names {object_store.without_credentials(value)!r} with somebody's credentials"
+        hint = "leave them out; for s3:// set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+        raise RequestError(field=field, message=message, hint=hint)
+
+
 class _Files(CsvOptions):
     formats_of_files: ClassVar[tuple[str, ...]] = ("parquet", "csv")
     parquet: Annotated[str | None, Field(description="A file name or glob of Parquet files.")] = None
@@ -100,6 +112,8 @@ class _Files(CsvOptions):
             one, two = ("one of", "them") if len(others) > 1 else ("either", "the two")
             message = f"must name files as {one} {', '.join(others)} or {last}"
             raise RequestError(field="", message=message, hint=f"write one of {two}")
+        if isinstance(value := getattr(self, named[0]), str):
+            _plain(value, named[0])
         given = [name for name in CsvOptions.model_fields if name in self.model_fields_set]
         self._refuse_options(named[0], given)
         if self.csv is not None:
@@ -110,7 +124,9 @@ class _Files(CsvOptions):
 
     def _refuse_options(self, chosen: str, given: list[str]) -> None:
         """Refuse what is not for the format. Raises: RequestError by field."""
-        allowed = {"csv": tuple(CsvOptions.model_fields), "jsonl": _OF_JSON_LINES}.get(chosen, ())
+        allowed = {"csv": tuple(CsvOptions.model_fields), "jsonl": _OF_JSON_LINES, "bigquery": ("types",)}.get(
+            chosen, ()
+        )
         for name in given:
             if name not in allowed:
                 where = "csv: and jsonl:" if name in _OF_JSON_LINES and "jsonl" in self.formats_of_files else "csv:"
@@ -170,7 +186,7 @@ class _Files(CsvOptions):
     def pattern(self) -> str:
         """The file name or glob; of a table, everything in its folder."""
         named = getattr(self, self.format_of_files)
-        return named if isinstance(named, str) else f"{glob.escape(named.folder)}/**"
+        return named if isinstance(named, str) else str(named.pattern)
 
 
 def _number(value: Any) -> Any:
@@ -191,10 +207,15 @@ class DeltaModel(JobModel):
         Field(description="The version that is read, or a parameter in braces; left out: the last one."),
     ] = None
 
+    @model_validator(mode="after")
+    def _no_credentials(self) -> "DeltaModel":
+        _plain(self.path, "path")
+        return self
+
     @property
-    def folder(self) -> str:
-        """The folder that holds its files."""
-        return self.path
+    def pattern(self) -> str:
+        """Everything in its folder."""
+        return f"{glob.escape(self.path)}/**"
 
 
 class IcebergModel(JobModel):
@@ -210,17 +231,102 @@ class IcebergModel(JobModel):
         Field(description="The id of the snapshot that is read, or a parameter in braces; left out: the current one."),
     ] = None
 
+    @model_validator(mode="after")
+    def _no_credentials(self) -> "IcebergModel":
+        _plain(self.path, "path")
+        return self
+
     @property
-    def folder(self) -> str:
-        """The folder that holds its data and metadata."""
+    def pattern(self) -> str:
+        """Everything in the folder that holds its data and metadata."""
         is_file = self.path.endswith(".json")
-        return os.path.dirname(os.path.dirname(self.path)) or "." if is_file else self.path
+        folder = os.path.dirname(os.path.dirname(self.path)) or "." if is_file else self.path
+        return f"{glob.escape(folder)}/**"
+
+
+_TABLE = re.compile(r"([a-z][a-z0-9-]*(?:[.][a-z0-9.-]+:[a-z0-9-]+)?)\.(\w+)\.([\w -]+)", re.ASCII)
+
+
+def table_parts(name: str, field: str) -> tuple[str, str, str]:
+    """The project, the dataset and the table of a name.
+
+    Args:
+        name: `project.dataset.table`.
+        field: what says it.
+
+    Raises:
+        RequestError: it is none.
+
+    >>> table_parts("acme.shop.orders", "table")
+    ('acme', 'shop', 'orders')
+    """
+    found = _TABLE.fullmatch(name)
+    if found is None:
+        message, hint = f"names {name!r}, which is no table", "write project.dataset.table"
+        raise RequestError(field=field, message=message, hint=hint)
+    project, dataset, table = found.groups()
+    return project, dataset, table
+
+
+def instant(said: str, field: str) -> datetime.datetime:
+    """An instant of the past, in UTC.
+
+    Args:
+        said: as ISO 8601 writes it.
+        field: what says it.
+
+    Raises:
+        RequestError: it is none.
+
+    >>> instant("2026-01-05T02:00:00+02:00", "snapshot_time").isoformat()
+    '2026-01-05T00:00:00+00:00'
+    """
+    hint = "write e.g. 2026-01-05T00:00:00Z"
+    try:
+        # Python 3.10 does not know Z.
+        found = datetime.datetime.fromisoformat(re.sub("[Zz]$", "+00:00", said.strip()))
+    except ValueError:
+        raise RequestError(field=field, message=f"is {said!r}, which is no instant", hint=hint) from None
+    if found.tzinfo is None:
+        message = f"is {said!r}, which has no zone, so nobody knows which instant it means"
+        raise RequestError(field=field, message=message, hint=hint)
+    if found > datetime.datetime.now(datetime.timezone.utc):
+        message = f"is {said!r}, which is yet to come: what is in the table then is not fixed"
+        raise RequestError(field=field, message=message, hint="name an instant of the past")
+    return found.astimezone(datetime.timezone.utc)
+
+
+class BigQueryModel(JobModel):
+    """A table of BigQuery, at one time."""
+
+    table: Annotated[str, Field(min_length=1, description="The table: project.dataset.table, parameters in braces.")]
+    snapshot_time: Annotated[
+        str,
+        Field(
+            min_length=1,
+            description="The instant whose rows are read, e.g. 2026-01-05T00:00:00Z, or a parameter in braces; of the last "
+            "seven days, since BigQuery keeps no longer.",
+        ),
+    ]
+
+    @model_validator(mode="after")
+    def _said_rightly(self) -> "BigQueryModel":
+        if "{" not in self.table:
+            table_parts(self.table, "table")
+        if "{" not in self.snapshot_time:
+            instant(self.snapshot_time, "snapshot_time")
+        return self
+
+    @property
+    def pattern(self) -> str:
+        """What it is called among the sources of an account."""
+        return f"bigquery://{self.table}"
 
 
 class SourceModel(_Files):
     """The rows: files named by a glob, relative to the job file. CSV and JSON lines need types of all columns that are used."""
 
-    formats_of_files: ClassVar[tuple[str, ...]] = ("parquet", "csv", "jsonl", "avro", "delta", "iceberg")
+    formats_of_files: ClassVar[tuple[str, ...]] = ("parquet", "csv", "jsonl", "avro", "delta", "iceberg", "bigquery")
     jsonl: Annotated[
         str | None, Field(description="A file name or glob of files of JSON lines: one JSON object a line.")
     ] = None
@@ -229,6 +335,10 @@ class SourceModel(_Files):
     iceberg: Annotated[IcebergModel | None, Field(description="An Iceberg table, of which one snapshot is read.")] = (
         None
     )
+    bigquery: Annotated[
+        BigQueryModel | None,
+        Field(description="A table of BigQuery, of which one snapshot is read by its Storage API."),
+    ] = None
 
     @model_validator(mode="after")
     def _lines_have_types(self) -> "SourceModel":

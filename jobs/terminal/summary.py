@@ -328,13 +328,14 @@ def _selection(selection: Mapping[str, Any]) -> str:
     return text
 
 
-def print_release(folder: pathlib.Path, stream: TextIO, *, again: bool = False) -> None:
+def print_release(folder: pathlib.Path, stream: TextIO, *, again: bool = False, place: str = "") -> None:
     """A published release: its first rows with error bars, what was spent, where the files are.
 
     Args:
         folder: a published folder.
         stream: where to.
         again: whether it had been published before.
+        place: what it is called; empty: as the folder is.
     """
     from dp_pipelines.release.manifest import read_made_up, read_manifest, spent_so_far
 
@@ -378,7 +379,7 @@ def print_release(folder: pathlib.Path, stream: TextIO, *, again: bool = False) 
         return
     out.print(f"protects   every {escape(str(manifest.get('privacy_unit', '')))} (all its rows together)")
     out.print(f"run        {escape(str(manifest.get('run_id')))} · {(manifest.get('ledger') or {}).get('note', '')}")
-    out.print(f"files      {escape(str(folder))}")
+    out.print(f"files      {escape(place or str(folder))}")
     if (delta := manifest.get("outputs", {}).get("delta")) is not None:
         out.print(f"delta      {escape(shown(', '.join(delta['tables'])))}: committed to the Delta tables of the job")
 
@@ -419,16 +420,16 @@ def as_json(value: Any) -> str:
     return json.dumps(value, indent=2, sort_keys=False, allow_nan=False)
 
 
-def release_json(folder: pathlib.Path, manifest: Mapping[str, Any], *, again: bool) -> dict[str, Any]:
-    """What `run --json` prints."""
+def release_json(folder: pathlib.Path, manifest: Mapping[str, Any], *, again: bool, place: str = "") -> dict[str, Any]:
+    """What `run --json` prints; `place` is what the folder is called, if it is called otherwise."""
     names: Iterable[str] = manifest.get("files", {})
     return {
-        "output": str(folder),
+        "output": place or str(folder),
         "run_id": manifest.get("run_id"),
         "published_before": again,
         "budget": manifest.get("budget"),
         "accounted": manifest.get("accounted"),
         "accounted_one_run": manifest.get("accounted_one_run"),
-        "files": {name: str(folder / name) for name in names},
+        "files": {name: f"{place}/{name}" if place else str(folder / name) for name in names},
         **{name: manifest[name] for name in ("tuned", "synthetic") if name in manifest},
     }

@@ -37,7 +37,12 @@ def add(make: MakeParser) -> None:
     """
     run = make("run", "run a job: read, release and publish", EPILOG)
     run.add_argument("job", metavar="JOB", help="the job file, YAML or JSON")
-    run.add_argument("--output", metavar="DIR", required=True, help="the folder to publish; it must not exist")
+    run.add_argument(
+        "--output",
+        metavar="DIR",
+        required=True,
+        help="the folder to publish, also s3://BUCKET/FOLDER; it must not exist",
+    )
     job_arguments.add_parameters(run)
     run.add_argument("--party", metavar="NAME", help="which of the job's parties this is, where it has some")
     run.add_argument("--run-id", metavar="ID", help="name of this run; required if the budget covers several runs")

@@ -1,0 +1,160 @@
+"""Where a release is published: a folder of this machine, or a folder of a bucket, for which a private local one stands in.
+
+In: what `--output` says. Out: the local folder, what is done after it is published, errors that name what the user has named.
+Holds: a bucket gets what the local folder holds, `manifest.json` last, each object only where there is none; another release is
+refused before anything is charged. Not covered: what is written (`jobs.run`), stores other than S3 and its like.
+"""
+
+import contextlib
+import dataclasses
+import functools
+import hashlib
+import pathlib
+import shutil
+from collections.abc import Callable
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+from dp_pipelines.errors import DpError, PublishError, RequestError
+from dp_pipelines.jobs.sources import own_cache
+from dp_pipelines.jobs.stores import object_folder
+from dp_pipelines.jobs.stores.remote_files import unanswered
+from dp_pipelines.jobs.stores.s3_folder import S3Folder
+from dp_pipelines.release import staging
+from dp_pipelines.steps import object_store
+from dp_pipelines.steps.object_store import StoreError
+
+Asked = TypeVar("Asked")
+Given = ParamSpec("Given")
+Done = TypeVar("Done")
+
+
+@dataclasses.dataclass(frozen=True)
+class ReleasePlace:
+    """A folder of this machine.
+
+    Args:
+        folder: where the release is made and published.
+    """
+
+    folder: pathlib.Path
+
+    @property
+    def shown(self) -> str:
+        """What it is called."""
+        return str(self.folder)
+
+    def look(self) -> bool:
+        """See what stands there; whether it is elsewhere and is here now too. Raises: RequestError."""
+        return False
+
+    def refuse_unready(self) -> None:
+        """Refuse a place that cannot get a new release, before anything is charged. Raises: RequestError."""
+
+    def deliver(self) -> None:
+        """Put the published folder where it belongs, once however often it is called. Raises: PublishError."""
+
+    def clear(self) -> None:
+        """Remove what only stood in for it."""
+
+
+@dataclasses.dataclass(frozen=True)
+class BucketPlace(ReleasePlace):
+    """A folder of a bucket.
+
+    Args:
+        url: `s3://BUCKET/FOLDER`.
+    """
+
+    url: str
+
+    @property
+    def shown(self) -> str:
+        """See `ReleasePlace`."""
+        return self.url
+
+    @functools.cached_property
+    def _objects(self) -> S3Folder:
+        return S3Folder(self.url, f"output {object_store.without_credentials(self.url)!r}")
+
+    def look(self) -> bool:
+        """Fetch the release that stands there: whether it is this run's is found out as for a local one."""
+        try:
+            return object_folder.fetch(self._objects, self.folder, self.url)
+        except StoreError as error:
+            unanswered(self.url, f"output {self.url!r}", error)
+
+    def refuse_unready(self) -> None:
+        """See `ReleasePlace`."""
+        try:
+            empty = self._objects.is_empty()
+        except StoreError as error:
+            unanswered(self.url, f"output {self.url!r}", error)
+        if not empty:
+            message = "holds something, and no release that is whole"
+            hint = "choose another place; or if it is of a run that was killed, run that one's command again"
+            raise RequestError(field=f"output {self.url!r}", message=message, hint=hint)
+
+    def deliver(self) -> None:
+        """See `ReleasePlace`."""
+        try:
+            object_folder.put(self.folder, self._objects, self.url)
+        except RequestError as error:  # it is charged by now
+            message = f"output {self.url!r}: {error.message}, which came meanwhile"
+            raise PublishError(f"{message}; run the same command with another --output, which costs nothing") from None
+
+    def clear(self) -> None:
+        """See `ReleasePlace`."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            self.folder.parent.rmdir()
+
+
+def place_of(output: str) -> ReleasePlace:
+    """The place that `--output` names.
+
+    Args:
+        output: a path, or `s3://BUCKET/FOLDER`.
+
+    Raises:
+        RequestError: a URL of another file system.
+    """
+    if not object_store.is_object(output):
+        return ReleasePlace(staging.local_path(output))
+    url = output.rstrip("/")
+    # Of one name for one place: the same command finds what a killed one has left. Of this user alone: it may be a draw.
+    name = hashlib.sha256(url.encode()).hexdigest()[:32]
+    return BucketPlace(own_cache.folder() / "to-publish" / name / "release", url)
+
+
+def at_place(
+    act: Callable[Concatenate[Asked, ReleasePlace, Given], Done],
+) -> Callable[Concatenate[Asked, str, Given], Done]:
+    """An act on a place as one on what `--output` says: errors name that, not what stands in for it."""
+
+    @functools.wraps(act)
+    def named(asked: Asked, output: str, /, *args: Given.args, **more: Given.kwargs) -> Done:
+        place = place_of(output)
+        try:
+            there = place.look()
+            try:
+                return act(asked, place, *args, **more)
+            except BaseException:
+                if there:  # what was fetched waits for nothing
+                    place.clear()
+                raise
+        except DpError as error:
+            if place.shown == str(place.folder):
+                raise
+            raise _renamed(error, str(place.folder), place.shown) from None
+
+    return named
+
+
+def _renamed(error: DpError, old: str, new: str) -> DpError:
+    """The same error of another place."""
+    if isinstance(error, RequestError):
+        said: Any = {part: getattr(error, part).replace(old, new) for part in ("field", "message", "hint")}
+        return type(error)(**said)
+    if isinstance(error, PublishError):
+        return PublishError(str(error).replace(old, new))
+    return error

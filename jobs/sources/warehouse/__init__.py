@@ -1,0 +1,1 @@
+"""Tables of BigQuery, by its Storage API."""
