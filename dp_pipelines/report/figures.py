@@ -5,7 +5,8 @@ covered: what is drawn (`charts`, `spread_charts`, `model_charts`).
 """
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,6 +58,21 @@ def grid_across(axes: Axes) -> None:
         at = axes.x(tick)
         side: Side = "start" if at < AT_THE_EDGE else "end" if at > 100 - AT_THE_EDGE else "middle"
         below(axes, tick, tick_number(tick), side)
+
+
+def finite(value: Any) -> float | None:
+    """A number of a published file that can be drawn; None for anything else.
+
+    >>> finite(2), finite("2"), finite(float("nan"))
+    (2.0, None, None)
+    """
+    sound = isinstance(value, int | float) and not isinstance(value, bool) and -LARGEST < value < LARGEST
+    return float(value) if sound else None
+
+
+def finite_or_nan(values: Iterable[Any]) -> Floats:
+    """Such numbers in a row; NaN for anything else."""
+    return np.array([np.nan if (number := finite(value)) is None else number for value in values], np.float64)
 
 
 def drawable(values: Floats, bars: Floats) -> NDArray[np.bool_]:

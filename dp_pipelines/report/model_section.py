@@ -17,9 +17,9 @@ from markupsafe import Markup
 
 from dp_pipelines.report import model_charts
 from dp_pipelines.report.charts import bar_chart
-from dp_pipelines.report.figures import LARGEST, Floats
+from dp_pipelines.report.figures import Floats, finite, finite_or_nan
 from dp_pipelines.report.key_text import label, visible
-from dp_pipelines.report.models import feature_curves, group_table, votes_in_words, weights_file
+from dp_pipelines.report.models import feature_curves, group_table, rounds_section, votes_in_words, weights_file
 from dp_pipelines.report.numbers import ERROR_BAR, cost_number, error_bar_parts, public_number, with_error_bar
 from dp_pipelines.report.pages import amount, mapping, mappings, sequence, text
 
@@ -123,9 +123,9 @@ def model_section(name: str, folder: pathlib.Path, unit: str, rule: str = "") ->
             "curves": _curves(evaluation),
             "confusion": _confusion(evaluation),
             "groups": group_table.group_table(evaluation, MEASURES),
-            "learning": _learning(content),
-            "noise_by_round": _noise_by_round(content),
-            "rounds": _of_rounds(content),
+            "learning": rounds_section.learning(content),
+            "noise_by_round": rounds_section.noise_by_round(content),
+            "rounds": rounds_section.of_rounds(content),
             "voted": votes_in_words.fitted_by(content) is not None,
             "weights": _weights(folder / "weights.csv"),
             "crossed": bool(sequence(mapping(content.get("encoder")).get("pairs"))),
@@ -269,14 +269,9 @@ def _chosen(chosen: Mapping[str, Any]) -> dict[str, str] | None:
     }
 
 
-def _number(value: Any) -> float | None:
-    sound = isinstance(value, int | float) and not isinstance(value, bool) and -LARGEST < value < LARGEST
-    return float(value) if sound else None
-
-
 def _shown(estimate: Mapping[str, Any]) -> str | None:
     """An estimate with the error bar of its noise, or None where there is no number."""
-    value, noise = _number(estimate.get("value")), _number(estimate.get("noise_stddev"))
+    value, noise = finite(estimate.get("value")), finite(estimate.get("noise_stddev"))
     noise = None if noise is None else noise + _hidden(estimate)
     return (
         None if value is None else with_error_bar(value, noise, grouped=True) if noise is not None else f"{value:.4g}"
@@ -285,7 +280,7 @@ def _shown(estimate: Mapping[str, Any]) -> str | None:
 
 def _hidden(estimate: Mapping[str, Any]) -> float:
     """What bins hide of an estimate, as a part of its error bar, in the bar's standard deviations."""
-    return (_number(estimate.get("hidden_by_bins")) or 0.0) / ERROR_BAR
+    return (finite(estimate.get("hidden_by_bins")) or 0.0) / ERROR_BAR
 
 
 def _measures(evaluation: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -295,7 +290,7 @@ def _measures(evaluation: Mapping[str, Any]) -> list[dict[str, Any]]:
     for name, estimate in mapping(evaluation.get("measures")).items():
         shown, words = MEASURES.get(text(name), (label(text(name)), ""))
         found = mapping(estimate)
-        value, noise, sampling = (_number(found.get(key)) for key in ("value", "noise_stddev", "sampling_stddev"))
+        value, noise, sampling = (finite(found.get(key)) for key in ("value", "noise_stddev", "sampling_stddev"))
         units = None
         if value is not None and sampling is not None:
             parts = error_bar_parts(value, math.hypot(noise or 0.0, sampling) + _hidden(found), grouped=True)
@@ -320,8 +315,8 @@ def _curves(evaluation: Mapping[str, Any]) -> dict[str, Any]:
     auc = _shown(mapping(mapping(evaluation.get("measures")).get("auc")))
     ranks = None
     if auc is not None and roc:
-        false, true = (_array([pair[at].get("value") for pair in roc]) for at in (0, 1))
-        bars = ERROR_BAR * _array([pair[1].get("noise_stddev") for pair in roc])
+        false, true = (finite_or_nan([pair[at].get("value") for pair in roc]) for at in (0, 1))
+        bars = ERROR_BAR * finite_or_nan([pair[1].get("noise_stddev") for pair in roc])
         ranks = model_charts.ranks(false, true, bars, f"How the model ranks: AUC {auc}, from {len(roc)} thresholds")
     return {"ranks": ranks, "calibration": _calibration(evaluation), **_thresholds(evaluation)}
 
@@ -329,13 +324,13 @@ def _curves(evaluation: Mapping[str, Any]) -> dict[str, Any]:
 def _thresholds(evaluation: Mapping[str, Any]) -> dict[str, Markup | None]:
     """What is found above each threshold: how many of the true ones, and how many more than by chance."""
     points = mappings(evaluation.get("thresholds"))
-    base = _number(mapping(mapping(evaluation.get("measures")).get("base_rate")).get("value"))
+    base = finite(mapping(mapping(evaluation.get("measures")).get("base_rate")).get("value"))
     found: dict[str, Markup | None] = {"precision": None, "lift": None}
     if not points or base is None or not 0 < base < 1:
         return found
 
     def of(name: str, key: str = "value") -> Floats:
-        return _array([mapping(point.get(name)).get(key) for point in points])
+        return finite_or_nan([mapping(point.get(name)).get(key) for point in points])
 
     precise, lifts = (ERROR_BAR * of(name, "noise_stddev") for name in ("precision", "lift"))
     if np.isfinite(of("precision") + of("recall")).any():
@@ -360,12 +355,12 @@ def _calibration(evaluation: Mapping[str, Any]) -> Markup | None:
     if not points:
         return None
     seen = [mapping(point.get("observed")) for point in points]
-    said, values = _array([p.get("predicted") for p in points]), _array([s.get("value") for s in seen])
-    noise = _array([s.get("noise_stddev") for s in seen])
-    both = np.hypot(noise, np.nan_to_num(_array([s.get("sampling_stddev") for s in seen])))
+    said, values = finite_or_nan([p.get("predicted") for p in points]), finite_or_nan([s.get("value") for s in seen])
+    noise = finite_or_nan([s.get("noise_stddev") for s in seen])
+    both = np.hypot(noise, np.nan_to_num(finite_or_nan([s.get("sampling_stddev") for s in seen])))
     shown, bounds = CELLS.get(text(evaluation.get("kind")), ShownCells()), (0.0, 1.0)
     if shown.of_values:
-        edges = _array(sequence(evaluation.get("edges")))
+        edges = finite_or_nan(sequence(evaluation.get("edges")))
         if len(edges) < 2 or not np.isfinite(edges).all() or not edges[0] < edges[-1]:
             return None
         bounds = (float(edges[0]), float(edges[-1]))
@@ -384,34 +379,6 @@ def _confusion(evaluation: Mapping[str, Any]) -> dict[str, Any] | None:
     if len(names) != len(rows):
         return None
     return {"names": names, "rows": [{"name": name, "cells": row} for name, row in zip(names, rows, strict=True)]}
-
-
-def _learning(content: Mapping[str, Any]) -> Markup | None:
-    norms = _array(sequence(mapping(content.get("path")).get("gradient_norm")))
-    norms = norms[:100_000]
-    if not np.isfinite(norms).any():
-        return None
-    known = norms[np.isfinite(norms)]
-    what, steps = ("noisy mean update", "rounds") if _of_rounds(content) else ("noisy gradient", "steps")
-    title = f"Norm of the {what} over {len(norms)} {steps}: {known[0]:.3g} at first, {known[-1]:.3g} at last"
-    if len(norms) > 600:  # as many points as can be seen
-        norms = norms[np.linspace(0, len(norms) - 1, 600).astype(np.int64)]
-        title += ", some of them drawn"
-    return model_charts.learning(norms, title)
-
-
-def _of_rounds(content: Mapping[str, Any]) -> bool:
-    """Whether clients trained the model, in federated rounds."""
-    return "method" in mapping(mapping(content.get("task")).get("steps"))
-
-
-def _noise_by_round(content: Mapping[str, Any]) -> Markup | None:
-    """The noise of each round, where it differs."""
-    noise = _array(sequence(mapping(content.get("path")).get("noise_multiplier")))[:1000]
-    if not np.isfinite(noise).all() or len(set(noise.tolist())) < 2:
-        return None
-    title = f"Noise over the clip norm in {len(noise)} rounds: {noise[0]:.3g} at first, {noise[-1]:.3g} at last"
-    return model_charts.learning(noise, title)
 
 
 def _weights(path: pathlib.Path) -> dict[str, Any] | None:
@@ -447,7 +414,3 @@ def _weights(path: pathlib.Path) -> dict[str, Any] | None:
         svg = bar_chart(called, values[chosen], bars[chosen], notes, label(title))
         panels.append({"name": label(column) if several else "", "svg": svg})
     return {"panels": panels, "count": table.num_rows, "shown": most, "file": path.name, "known": known}
-
-
-def _array(values: Any) -> Floats:
-    return np.array([np.nan if (number := _number(value)) is None else number for value in values], np.float64)

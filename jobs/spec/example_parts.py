@@ -388,10 +388,7 @@ PARTS: dict[str, tuple[str, ...]] = {
         "{kind: number, column: PRICE, min_value: 0, max_value: 1000, bins: 20, scaled: true}",
         "{kind: number, min_value: 0, max_value: 1000, edges: [10, 50, 200]}",
     ),
-    "CategoryFeature": (
-        "{kind: category, column: SHOP, categories: [north, south]}",
-        "{kind: category, most: 50}",
-    ),
+    "CategoryFeature": ("{kind: category, column: SHOP, categories: [north, south]}", "{kind: category, most: 50}"),
     "Linear": ("{kind: linear}",),
     "Network": ("{kind: mlp, hidden: [64, 32]}",),
     "Jax": ('{kind: jax, name: "my_models:net", parameters: 161, microbatch: 16}',),
