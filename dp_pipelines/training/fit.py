@@ -213,7 +213,7 @@ class Fit:
         """The model of one candidate: where there are several, each is trained from the same examples."""
         stage = self.stages[self.part]
         kernel = penalised(of.kernel, self.task.steps.l2, None if of.seen is None else of.seen.whitening)
-        multipliers = training_noise.multipliers(stage)[: self.task.steps.steps]  # an audit takes the first steps alone
+        multipliers = training_noise.multipliers(stage)
         reach = 1.0 if self.task.whiten else of.encoder.row_norm**2
         largest_rate, steps = trainer.default_rate(kernel, reach), self.task.steps
         if isinstance(self.task, FederateModel):

@@ -68,7 +68,7 @@ def groups(units: Sequence[pa.Array | pa.ChunkedArray], *, key: bytes, count: in
         count: how many groups.
 
     >>> groups([pa.array(["ann", "bob", "ann"])], key=b"plan", count=5).tolist()
-    [2, 0, 2]
+    [2, 4, 2]
     """
     digest = hashlib.sha256(b"dp_pipelines groups of rounds\0" + key).digest()
     salt, second = (int.from_bytes(digest[at : at + 8], "little") for at in (0, 8))

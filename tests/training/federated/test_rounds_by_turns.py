@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from dp_pipelines import Plan, RequestError, Rounds
-from dp_pipelines.audit import audit, fitted
+from dp_pipelines.audit import audit
 from dp_pipelines.noise import correlation
 from dp_pipelines.planning.noise_levels import training_noise
 from dp_pipelines.training import trainer
@@ -170,17 +170,6 @@ def test_the_audit_replays_the_series_and_finds_what_is_accounted(rounds: dict[s
     found = audit.audit(planned(epsilon=8.0, **rounds), replays=4000, false_alarms=ALPHA)
     assert broken(found) == set()
     assert found.agrees
-
-
-@pytest.mark.parametrize("rounds", [{"steps": 12}, CORRELATED], ids=str)
-def test_of_a_large_model_the_audit_looks_at_the_first_rounds(
-    rounds: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(fitted, "MOST_NUMBERS", 30)
-    found = fitted.findings(planned(**rounds), "model")
-    assert {finding.evidence for findings in found.values() for finding in findings} == {0.0}
-    (drawn,) = (finding for finding in found["model"] if finding.what == "draws of model")
-    assert drawn.found == "6 of 6 that the plan pays for"
 
 
 FAULTS = {
