@@ -200,6 +200,8 @@ def _facts(content: Mapping[str, Any], unit: str) -> list[tuple[str, str]]:
     elif (number := amount(steps.get("steps"))) is not None:
         rate = amount(steps.get("sampling_rate"))
         part = "all of the units" if rate == 1 else f"each unit with probability {public_number(rate)}"
+        if amount(steps.get("separation")) is not None:
+            part = "the units whose turn it is"
         what = "noisy gradient steps" if "method" not in steps else f"federated rounds ({text(steps.get('method'))})"
         found.append(("Fitted by", f"{public_number(number)} {what} over {part}{_taken(content)}"))
     if (clients := amount(task.get("expected_clients"))) is not None:
