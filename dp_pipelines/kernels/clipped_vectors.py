@@ -7,9 +7,8 @@ vectors (`dp_pipelines.training` computes them, sum by sum, outside of the aggre
 
 import dataclasses
 import hashlib
-import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 
 from dp_pipelines.kernels.sensitivity import Shape
@@ -73,7 +72,7 @@ class ClippedVectors:
     @property
     def squares(self) -> Fraction:
         """What all sums together cost, in what the one with the most noise costs: the sum of the squares of the parts."""
-        return self._together(self.parts or (Fraction(1),) * self.times, Fraction(0))
+        return self._together(self.parts or (Fraction(1),), Fraction(0))
 
     def together(self, steps: int, rounding: Fraction) -> Fraction:
         """The square of how far one unit moves all sums together, in steps of the noise that each draws anew.
@@ -89,22 +88,30 @@ class ClippedVectors:
         >>> two.together(4, Fraction(0)), two.together(4, Fraction(1))
         (Fraction(20, 1), Fraction(25, 1))
         """
+        if self.parts is None:
+            return self._together([Fraction(steps)], rounding)
         return self._together([Fraction(own) for own in self.steps_of_sums(steps)], rounding)
 
     def _together(self, norms: Sequence[Fraction], rounding: Fraction) -> Fraction:
-        whole = [Fraction(each, 1 << COEFFICIENT_BITS) for each in self.coefficients]
-        # A unit's sums are so far apart that no two of them reach the same later sum.
-        squares = [Fraction(0), *itertools.accumulate(each * each for each in whole)]
-        linear = [Fraction(0), *itertools.accumulate(whole)]
+        """The same for the norm in each sum; one norm, where it is the same in all, however many there are."""
+        apart = self.separation or 1
+        full = self._reached(len(self.coefficients), rounding)
         found = []
-        for first in range(self.separation or 1):
-            total = Fraction(0)
-            for at in range(first, self.times, self.separation or 1):
-                norm, reached = norms[at], min(len(whole), self.times - 1 - at)
-                total += norm * norm * (1 + squares[reached])
-                total += 2 * norm * rounding * linear[reached] + reached * rounding * rounding
-            found.append(total)
+        for first in range(min(apart, self.times)):
+            # Only its last sum can have fewer sums after it than there are coefficients: a unit's sums are further apart.
+            last = first + (self.times - 1 - first) // apart * apart
+            cut = self._reached(min(len(self.coefficients), self.times - 1 - last), rounding)
+            if len(norms) == 1:
+                found.append((last - first) // apart * full(norms[0]) + cut(norms[0]))
+            else:
+                found.append(sum((full(norms[at]) for at in range(first, last, apart)), cut(norms[last])))
         return max(found)
+
+    def _reached(self, sums: int, rounding: Fraction) -> Callable[[Fraction], Fraction]:
+        """What a unit's vector costs, by its norm, if it moves so many sums after its own, and is rounded in each."""
+        whole = [Fraction(each, 1 << COEFFICIENT_BITS) for each in self.coefficients[:sums]]
+        squares, linear = sum((each * each for each in whole), Fraction(1)), sum(whole, Fraction(0))
+        return lambda norm: norm * norm * squares + 2 * norm * rounding * linear + sums * rounding * rounding
 
     def steps_of_sums(self, steps: int) -> tuple[int, ...]:
         """The norm of a unit's vector in steps of the noise, sum by sum: less noise is a longer vector beside the same noise.

@@ -13,6 +13,7 @@ import pytest
 
 from dp_pipelines import Plan, RequestError, Rounds
 from dp_pipelines.audit import audit
+from dp_pipelines.kernels.clipped_vectors import ClippedVectors
 from dp_pipelines.noise import correlation
 from dp_pipelines.planning.noise_levels import training_noise
 from dp_pipelines.training import trainer
@@ -175,8 +176,8 @@ def test_the_audit_replays_the_series_and_finds_what_is_accounted(rounds: dict[s
 FAULTS = {
     "later rounds are not in the record": (
         "dp_pipelines.kernels.clipped_vectors:ClippedVectors._together",
-        "(1 + squares[reached])",
-        "1",
+        "self._reached(len(self.coefficients), rounding)",
+        "self._reached(0, rounding)",
     ),
     "roundings are not in the record": (
         "dp_pipelines.mechanisms.training_sums:sums_record",
@@ -205,8 +206,8 @@ FAULTS = {
     ),
     "a client is charged for one round alone": (
         "dp_pipelines.kernels.clipped_vectors:ClippedVectors._together",
-        "self.times, self.separation or 1",
-        "first + 1, self.separation or 1",
+        "self.separation or 1",
+        "self.times",
     ),
 }
 
@@ -216,3 +217,10 @@ def test_the_audit_finds_what_is_wrong_with_a_series(monkeypatch: pytest.MonkeyP
     place, before, after = FAULTS[fault]
     plant(monkeypatch, place, before, after)
     assert broken(audit.audit(planned(epsilon=8.0, **CORRELATED), replays=4000, false_alarms=ALPHA))
+
+
+def test_what_a_million_sums_cost_takes_no_longer_than_what_ten_do() -> None:
+    million = ClippedVectors(size=4, times=10**6, rate=1.0)
+    assert (million.squares, million.together(3, Fraction(1))) == (10**6, 9 * 10**6)
+    searched = [million.squares for _ in range(10_000)]  # as a plan does that looks for its noise
+    assert set(searched) == {10**6}
