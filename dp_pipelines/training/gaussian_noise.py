@@ -11,11 +11,10 @@ this process's memory.
 # How it works: the integer noise is k R + F, with R from the table of a discrete Gaussian and F from that of a rounded
 # one; together they are, to 2**-112, a rounded Gaussian of scale 2**22. Each takes half a word, since the operating
 # system's generator takes most of the time; if half a word does not settle a draw (at most one in 2**15), it takes
-# three more. Nothing is kept between calls but the noise of one sum that is on its way to it (`NoisySum.ahead`).
+# three more. Nothing is kept between calls, so a fork repeats nothing.
 #
 # INTERNAL, like `noise.samplers`: the source of words is for tests.
 
-import concurrent.futures
 import dataclasses
 import functools
 import math
@@ -57,10 +56,6 @@ FURTHER = 3
 """How many further halves of words settle a draw that one half does not."""
 
 MOST_SIZE = 2**30
-
-WORTH_A_THREAD = 2**13
-"""From so many coordinates on noise is drawn ahead: the draw of fewer takes no longer than to start it elsewhere."""
-
 LEAST_MULTIPLIER = Fraction(1, 64)
 
 MOST_STEPS = 2.0**61
@@ -154,49 +149,17 @@ class NoisySum:
         near = np.rint(total * self.steps)
         if not np.abs(near).max() <= MOST_STEPS:
             raise ValueError("a sum of clipped vectors is finite and not that large")
-        noise = self._drawn()
+        check()
+        coarse, fine = _parts(self.words)
+        noise = coarse.draw(self.size)
+        noise *= RATIO
+        noise += fine.draw(self.size)
         noise -= carried
         noisy = near.astype(np.int64)
         noisy += noise
         result: Floats = noisy.astype(np.float64)
         result /= self.steps
         return result, noise
-
-    def ahead(self, pool: concurrent.futures.Executor) -> "NoisySum":
-        """The same for one sum, whose noise is drawn in a thread while the sum is computed.
-
-        Noise is independent of the sum, so drawing it earlier changes no law; it serves one sum alone.
-
-        Args:
-            pool: where the thread comes from.
-        """
-        if self.size < WORTH_A_THREAD or type(self) is not NoisySum:  # others release in their own way
-            return self
-        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(NoisySum)}
-        return _DrawnAhead(**fields, drawing=[pool.submit(self._drawn)])
-
-    def _drawn(self) -> Integers:
-        """Fresh noise, in fine steps."""
-        check()
-        coarse, fine = _parts(self.words)
-        noise = coarse.draw(self.size)
-        noise *= RATIO
-        noise += fine.draw(self.size)
-        return noise
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _DrawnAhead(NoisySum):
-    """The noise of one sum. Args: `drawing` holds it until it is taken, which it can be once."""
-
-    drawing: list[concurrent.futures.Future[Integers]] = dataclasses.field(repr=False)
-
-    def _drawn(self) -> Integers:
-        try:
-            drawing = self.drawing.pop()
-        except IndexError:
-            raise AssertionError("noise that was drawn for one sum cannot serve another") from None
-        return drawing.result()
 
 
 @dataclasses.dataclass(frozen=True)

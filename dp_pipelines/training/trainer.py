@@ -8,7 +8,6 @@ it lost, and that is drawn again with new samples (docs/proofs/training.md, 5). 
 (`planning.noise_levels.training_noise`), and where the state is kept.
 """
 
-import concurrent.futures
 import dataclasses
 import hashlib
 import io
@@ -274,21 +273,20 @@ def fit(
     done, state = _kept(kernel, steps, draws, name)
     carry = _Carried.after(done, state, None if sums is None else NoiseSeries.of(sums), draws, name)
     separation = None if sums is None else sums.separation
-    with concurrent.futures.ThreadPoolExecutor(1) as pool:
-        for step in range(done + 1, steps.steps + 1):
-            own = noises[step - 1].ahead(pool)
-            group = None if separation is None else (step - 1) % separation
-            gradient = carry.release(own, _sum(kernel, examples, state.parameters, own.norm, sampler, group)) / scale
-            state.momentum = steps.momentum * state.momentum + gradient
-            if penalty is not None:
-                state.momentum = state.momentum + penalty.gradient(state.parameters)
-            state.parameters = _inside(state.parameters - rate * state.momentum)
-            if step > steps.steps - (averaged or steps.averaged):
-                state.summed, state.averaged = state.summed + state.parameters, (state.averaged or 0) + 1
-            state.norms.append(_length(gradient))
-            if step in kept_after(steps):
-                state = carry.keep(step, state)
-            tell(step)
+    for step in range(done + 1, steps.steps + 1):
+        own = noises[step - 1]
+        group = None if separation is None else (step - 1) % separation
+        gradient = carry.release(own, _sum(kernel, examples, state.parameters, own.norm, sampler, group)) / scale
+        state.momentum = steps.momentum * state.momentum + gradient
+        if penalty is not None:
+            state.momentum = state.momentum + penalty.gradient(state.parameters)
+        state.parameters = _inside(state.parameters - rate * state.momentum)
+        if step > steps.steps - (averaged or steps.averaged):
+            state.summed, state.averaged = state.summed + state.parameters, (state.averaged or 0) + 1
+        state.norms.append(_length(gradient))
+        if step in kept_after(steps):
+            state = carry.keep(step, state)
+        tell(step)
     assert state.averaged
     return Trained(parameters=state.summed / state.averaged, path={"gradient_norm": tuple(state.norms)})
 

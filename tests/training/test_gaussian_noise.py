@@ -1,6 +1,5 @@
 """Noise on the fine lattice: its law, what its two parts add up to, and that rounding is paid for."""
 
-import concurrent.futures
 import itertools
 import math
 from fractions import Fraction
@@ -174,29 +173,6 @@ def test_the_noise_of_a_release_is_a_coarse_draw_in_steps_of_the_ratio_and_a_fin
     coarse, fine = gaussian_noise._parts(words())
     expected = np.rint(total * made.steps) + gaussian_noise.RATIO * coarse.draw(1000) + fine.draw(1000)
     assert np.array_equal(np.rint(made.release(total) * made.steps), expected)
-
-
-def of_many() -> NoisySum:
-    """Noise of as many coordinates as are drawn ahead, from words that no two draws share."""
-    words = np.random.default_rng(8).bit_generator.random_raw
-    size = gaussian_noise.WORTH_A_THREAD
-    return NoisySum(size=size, norm=1.0, multiplier=Fraction(3), slack=0.0, words=words)
-
-
-def test_noise_that_is_drawn_ahead_is_what_a_release_would_draw() -> None:
-    total = np.linspace(-3.0, 3.0, gaussian_noise.WORTH_A_THREAD)
-    with concurrent.futures.ThreadPoolExecutor(1) as pool:
-        released = of_many().ahead(pool).release(total)
-    assert np.array_equal(released, of_many().release(total))
-
-
-def test_noise_that_is_drawn_ahead_serves_one_sum_and_no_second_one() -> None:
-    noise, total = of_many(), np.zeros(gaussian_noise.WORTH_A_THREAD)
-    with concurrent.futures.ThreadPoolExecutor(1) as pool:
-        first, second = noise.ahead(pool), noise.ahead(pool)
-        assert not np.array_equal(first.release(total), second.release(total))
-        with pytest.raises(AssertionError, match="cannot serve another"):
-            first.release(total)
 
 
 @pytest.mark.parametrize("total", [np.array([np.nan, 0]), np.array([np.inf, 0]), np.array([1e300, 0]), np.zeros(3)])
