@@ -129,7 +129,7 @@ def test_a_link_with_the_name_of_a_memory_leads_to_no_other_file(tmp_path: pathl
 def test_a_folder_that_another_run_removes_meanwhile_is_made_again(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made, times = os.open, []
+    made, times = os.open, list[str]()
 
     def slowly(path: str, flags: int, mode: int = 0o777) -> int:
         if flags & os.O_CREAT and len(times) < 3:
