@@ -73,7 +73,7 @@ def choose(rounds: int, separation: int, momentum: float, averaged: int) -> Corr
     """
     alone = error(rounds, separation, momentum, ())
     best: tuple[int, ...] = ()
-    least = alone * (1 - LEAST_GAIN) ** 2
+    least = alone * (1 - LEAST_GAIN) * (1 - LEAST_GAIN)  # no power, which libraries round differently
     for coefficients in _tried(min(separation, rounds)):
         found = error(rounds, separation, momentum, coefficients)
         if found < least:

@@ -17,7 +17,7 @@ import os
 import pathlib
 import uuid
 
-from dp_pipelines.disk_errors import told_of_disk
+from dp_pipelines.disk_errors import DiskError, told_of_disk
 from dp_pipelines.ledger.anchor import default_anchor
 from dp_pipelines.ledger.entries import Run
 from dp_pipelines.ledger.ledger import Ledger
@@ -26,6 +26,9 @@ SUFFIX = ".noise"
 
 FOLDER = "dp-noise"
 """The name of the folder beside a ledger, after the ledger's own."""
+
+TRIES = 100
+"""How often a folder is made again that others remove meanwhile."""
 
 
 class NoiseMemory:
@@ -60,9 +63,8 @@ class NoiseMemory:
         path = self._path(name, digest)
         temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
         with told_of_disk(self._folder):
-            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             try:
-                with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+                with open(self._begun(temporary), "wb") as file:
                     file.write(content)
                     file.flush()
                     os.fsync(file.fileno())
@@ -70,11 +72,7 @@ class NoiseMemory:
             finally:
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(temporary)
-            folder = os.open(self._folder, os.O_RDONLY)
-            try:
-                os.fsync(folder)
-            finally:
-                os.close(folder)
+            _sync(self._folder)
         return digest
 
     def recall(self, name: str, digest: str) -> bytes | None:
@@ -87,16 +85,26 @@ class NoiseMemory:
     def forget(self, name: str, but: str = "") -> None:
         """Destroy the memories of a stage, but for the one with a digest."""
         kept = self._path(name, but) if but else None
-        for path in self._folder.glob(f"*{self._stage(name)}-*"):  # with those that were never finished
-            if path != kept:
-                _destroy(path)
+        with told_of_disk(self._folder):
+            for path in self._folder.glob(f"*{self._stage(name)}-*"):  # with those that were never finished
+                if path != kept:
+                    _destroy(path)
         self._tidy()
 
     def forget_all(self) -> None:
         """Destroy all memories of the run."""
-        for path in self._folder.glob(f"*{self._run}-*"):
-            _destroy(path)
+        with told_of_disk(self._folder):
+            for path in self._folder.glob(f"*{self._run}-*"):
+                _destroy(path)
         self._tidy()
+
+    def _begun(self, path: pathlib.Path) -> int:
+        """A new file of the folder, which is made where it is missing."""
+        for _ in range(TRIES):
+            _make(self._folder)
+            with contextlib.suppress(FileNotFoundError):  # another run has just removed it, since it was empty
+                return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        raise FileNotFoundError(f"folder {str(self._folder)!r}: is removed again and again")
 
     def _stage(self, name: str) -> str:
         return f"{self._run}-{hashlib.sha256(name.encode()).hexdigest()[:16]}"
@@ -110,7 +118,7 @@ class NoiseMemory:
 
 
 def folder_of(path: pathlib.Path | None, ledger: str) -> pathlib.Path:
-    """Where the memories of a ledger lie: beside its file; of a server, in this user's own state.
+    """Where the memories of a ledger lie: beside its file, by whatever link it is reached; of a server, in this user's own state.
 
     Args:
         path: of the ledger's file; None: it is on a server.
@@ -120,7 +128,7 @@ def folder_of(path: pathlib.Path | None, ledger: str) -> pathlib.Path:
     '/data/dp-ledger.sqlite.dp-noise'
     """
     if path is not None:
-        return path.with_name(f"{path.name}.{FOLDER}")
+        return pathlib.Path(f"{os.path.realpath(path)}.{FOLDER}")
     return pathlib.Path(default_anchor()).parent / FOLDER / ledger
 
 
@@ -131,17 +139,39 @@ def of_run(ledger: Ledger, run: Run) -> NoiseMemory:
 
 
 def sweep(ledger: Ledger) -> None:
-    """Destroy what runs have left that are over: they were killed between their last round and its end."""
+    """Destroy what runs have left that are over: they were killed between their last round and its end.
+
+    What cannot be destroyed now holds up no other run: the next command tries again.
+    """
     if folder_of(ledger.path, ledger.state.ledger).exists():
         for run in ledger.state.runs.values():
             if run.committed or run.state == "abandoned":
-                of_run(ledger, run).forget_all()
+                with contextlib.suppress(OSError, DiskError):
+                    of_run(ledger, run).forget_all()
+
+
+def _make(folder: pathlib.Path) -> None:
+    """Make a folder that is missing, for this user alone, durably."""
+    missing = [each for each in (folder, *folder.parents) if not each.exists()]
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for each in missing:
+        with contextlib.suppress(PermissionError):  # a folder that may be written and not read
+            _sync(each.parent)
+
+
+def _sync(folder: pathlib.Path) -> None:
+    """Have the names in a folder on the disk."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _destroy(path: pathlib.Path) -> None:
-    """Overwrite a file, and remove it."""
-    with contextlib.suppress(OSError), path.open("r+b") as file:
-        file.write(bytes(path.stat().st_size))
+    """Overwrite a file, and remove it. Of a link, which is none of ours, only the name goes."""
+    with contextlib.suppress(OSError), open(os.open(path, os.O_RDWR | os.O_NOFOLLOW), "r+b") as file:
+        file.write(bytes(os.fstat(file.fileno()).st_size))
         file.flush()
         os.fsync(file.fileno())
     path.unlink(missing_ok=True)

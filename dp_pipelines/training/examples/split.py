@@ -72,7 +72,7 @@ def groups(units: Sequence[pa.Array | pa.ChunkedArray], *, key: bytes, count: in
     """
     digest = hashlib.sha256(b"dp_pipelines groups of rounds\0" + key).digest()
     salt, second = (int.from_bytes(digest[at : at + 8], "little") for at in (0, 8))
-    # The digest of a long text wherever it stands, so that rows with the text and rows with its digest are one unit.
+    # As `store.by_unit` tells units apart, to which rows with a long text and rows with its digest are two units.
     hashes = hashing.hash_columns([keys.plain_unit(column) for column in units], salt)
     found: NDArray[np.int64] = (hashing.mix(hashes ^ np.uint64(second)) % np.uint64(count)).astype(np.int64)
     return found

@@ -3,6 +3,8 @@
 In: folders. Out: files, modes, errors. Holds: files are real. Not covered: runs that use them (`test_federate.py`).
 """
 
+import dataclasses
+import errno
 import os
 import pathlib
 import stat
@@ -12,6 +14,7 @@ import pytest
 from dp_pipelines.disk_errors import DiskError
 from dp_pipelines.jobs.run import noise_memory
 from dp_pipelines.jobs.run.noise_memory import NoiseMemory, folder_of
+from dp_pipelines.ledger.entries import Cost, Run
 from dp_pipelines.ledger.ledger import Ledger
 
 
@@ -98,4 +101,76 @@ def test_a_sweep_touches_no_run_that_goes_on(tmp_path: pathlib.Path) -> None:
     digest = NoiseMemory(place, ledger.state.ledger, "shop", "one").remember("model", b"noise")
     noise_memory.sweep(ledger)
     assert NoiseMemory(place, ledger.state.ledger, "shop", "one").recall("model", digest) == b"noise"
+    ledger.close()
+
+
+RUN = Run(account="shop", run_id="one", window="", plan="p", content="c", params={}, round=1, cost=Cost())
+
+
+def over(tmp_path: pathlib.Path) -> Ledger:
+    """A ledger with a run that was given up."""
+    ledger = Ledger.create(str(tmp_path / "dp-ledger.sqlite"), anchor=str(tmp_path / "anchor"))
+    run = dataclasses.replace(RUN, state="abandoned")
+    ledger.state.runs[run.account, run.run_id] = run
+    return ledger
+
+
+def test_a_link_with_the_name_of_a_memory_leads_to_no_other_file(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "other").write_bytes(b"not ours")
+    memory(tmp_path).remember("model", b"noise")
+    (path,) = (tmp_path / "m").iterdir()
+    path.unlink()
+    path.symlink_to(tmp_path / "other")
+    memory(tmp_path).forget("model")
+    assert (tmp_path / "other").read_bytes() == b"not ours"
+    assert not (tmp_path / "m").exists()
+
+
+def test_a_folder_that_another_run_removes_meanwhile_is_made_again(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, times = os.open, list[str]()
+
+    def slowly(path: str, flags: int, mode: int = 0o777) -> int:
+        if flags & os.O_CREAT and len(times) < 3:
+            times.append(path)
+            memory(tmp_path, "tuesday").forget_all()  # nothing is in the folder yet
+        return made(path, flags, mode)
+
+    monkeypatch.setattr(os, "open", slowly)
+    digest = memory(tmp_path).remember("model", b"noise")
+    assert len(times) == 3
+    assert memory(tmp_path).recall("model", digest) == b"noise"
+
+
+def test_a_ledger_has_one_place_of_memories_by_whatever_link_it_is_reached(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "real" / "dp-ledger.sqlite").touch()
+    (tmp_path / "link.sqlite").symlink_to(tmp_path / "real" / "dp-ledger.sqlite")
+    (tmp_path / "folder").symlink_to(tmp_path / "real")
+    wanted = pathlib.Path(os.path.realpath(tmp_path)) / "real" / "dp-ledger.sqlite.dp-noise"
+    for path in ("real/dp-ledger.sqlite", "link.sqlite", "folder/dp-ledger.sqlite"):
+        assert folder_of(tmp_path / path, "l") == wanted
+
+
+def test_a_memory_that_cannot_be_destroyed_holds_up_no_other_run(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger = over(tmp_path)
+    left = noise_memory.of_run(ledger, RUN)
+    digest = left.remember("model", b"noise")
+
+    def failing(path: pathlib.Path, missing_ok: bool = False) -> None:
+        raise OSError(errors[-1], "no")
+
+    errors = [errno.EACCES]
+    with monkeypatch.context() as patched:
+        patched.setattr(pathlib.Path, "unlink", failing)
+        noise_memory.sweep(ledger)
+        errors.append(errno.EROFS)
+        noise_memory.sweep(ledger)
+        with pytest.raises(DiskError, match="read-only"):
+            left.forget("model")
+    noise_memory.sweep(ledger)
+    assert left.recall("model", digest) is None
     ledger.close()
