@@ -103,7 +103,7 @@ class Fit:
         name: the name of the stage.
         task: what to learn.
         stages: the frozen parts of the stage, by name (`training_parts`); others are ignored.
-        tables: returns all examples at each call; each table holds whole units.
+        tables: returns all examples at each call, in one order; each table holds whole units.
         folder: an existing, private folder.
         draws: keeps what later steps depend on.
         key: divides the units; the same for all runs of a plan, and not secret.
@@ -399,7 +399,7 @@ def train(
     Args:
         plan: the plan with a train stage of this name.
         name: the name of the stage.
-        tables: returns all examples at each call; each table holds all examples of its units
+        tables: returns all examples at each call, in one order; each table holds all examples of its units
             (`transforms.examples.BoundedExamples` writes such files, `training.examples.bounded_examples.tables` reads them).
         output: the folder to write, which must not exist.
         run: which run, if the plan is for several.

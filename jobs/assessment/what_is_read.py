@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from dp_pipelines.jobs.request.request import Request
 from dp_pipelines.jobs.spec.job_file import Job, JobFile
 from dp_pipelines.jobs.spec.source_models import LookupModel
+from dp_pipelines.jobs.spec.train_models import PateStage
 from dp_pipelines.query.query import Query
 from dp_pipelines.query.train_model import TrainModel
 from dp_pipelines.report.impact.assessment_page import Block, Cells, Listed, ToFillIn
@@ -69,6 +70,9 @@ def _files(job: Job) -> list[tuple[str, str, str]]:
         for path in (getattr(listed, "public_file", None), getattr(listed, "public_sorted_file", None)):
             if path is not None:
                 rows.append((f"list of partitions of {name} (declared public)", "list", path))
+        if isinstance(stage, PateStage):
+            table = stage.public
+            rows.append((f"public table of {name} (declared public)", table.format_of_files, table.pattern))
     return rows
 
 

@@ -183,7 +183,7 @@ def check(file: JobFile, given: Sequence[str], held: source_files.Source | None 
     schemas = {name: units[name].expressions.output_schema if name in units else available for name in job.stages}
     _check_names(file, schemas, available, source)
     clamps.check(file, joined, schemas)
-    of_queries, of_tasks = queries(file, schemas, values), tasks(file, units)
+    of_queries, of_tasks = queries(file, schemas, values), tasks(file, units, source.files)
     shown = having.bind(file, of_queries, schemas, values)
     published = published_schemas(
         of_queries, schemas, [name for name, rows in shown.items() if rows.leaves is not None]

@@ -7,7 +7,8 @@ covered: what training costs (`dp_pipelines.planning`) and how it runs (`trainin
 """
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+import os
+from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -22,10 +23,11 @@ from dp_pipelines.jobs.spec.job_parameters import Value
 from dp_pipelines.jobs.spec.train_models import ModelStage, PateStage
 from dp_pipelines.jobs.spec.validation_errors import JobErrors, nearest, raise_all
 from dp_pipelines.kernels import keys
+from dp_pipelines.plan_stages import training_parts
 from dp_pipelines.query.models.pate_model import PateModel
 from dp_pipelines.query.train_model import TrainModel
 from dp_pipelines.training import libraries
-from dp_pipelines.training.features import encoder, input_types
+from dp_pipelines.training.features import category_values, encoder, input_types
 from dp_pipelines.training.teachers import public_examples
 
 if TYPE_CHECKING:
@@ -145,12 +147,13 @@ def refuse_nested(file: JobFile, units: Mapping[str, Unit]) -> None:
     raise_all(problems)
 
 
-def tasks(file: JobFile, units: Mapping[str, Unit]) -> dict[str, Task]:
+def tasks(file: JobFile, units: Mapping[str, Unit], private: Collection[str] = ()) -> dict[str, Task]:
     """What each train stage learns, and from which rows.
 
     Args:
         file: the job.
         units: what each computes from all rows of a unit.
+        private: the files of the source.
 
     Raises:
         RequestError: all that is wrong.
@@ -163,7 +166,11 @@ def tasks(file: JobFile, units: Mapping[str, Unit]) -> dict[str, Task]:
         wrong = _wrong_columns(file, ("stages", name), stage, model, units[name].expressions.output_schema)
         public = None
         try:
-            public = _public(file, name, stage, model)
+            public = _public(file, name, stage, model, private)
+            if public is not None and not wrong:
+                wrong += _other_kinds(
+                    file, ("stages", name), model, units[name].expressions.output_schema, public.schema
+                )
         except RequestError as error:
             wrong.append(error)
         problems += wrong
@@ -173,11 +180,13 @@ def tasks(file: JobFile, units: Mapping[str, Unit]) -> dict[str, Task]:
     return found
 
 
-def _public(file: JobFile, name: str, stage: ModelStage, model: TrainModel) -> pa.Table | None:
+def _public(
+    file: JobFile, name: str, stage: ModelStage, model: TrainModel, private: Collection[str]
+) -> pa.Table | None:
     """The public table of a stage whose teachers vote.
 
     Raises:
-        RequestError: it cannot be read, or teachers cannot vote on it.
+        RequestError: it is read as rows of units too, it cannot be read, or teachers cannot vote on it.
     """
     if not isinstance(stage, PateStage) or not isinstance(model, PateModel):
         return None
@@ -185,6 +194,12 @@ def _public(file: JobFile, name: str, stage: ModelStage, model: TrainModel) -> p
     field = ".".join(place)
     try:
         files = source_files.find(declared.pattern, file.path.parent, field)
+        both = sorted({os.path.realpath(path) for path in files} & {os.path.realpath(path) for path in private})
+        if both:
+            message = f"is a file of the source too, whose rows are somebody's: {both[0]!r}"
+            raise RequestError(
+                field="", message=message, hint="name a table that holds nobody's rows, outside of the source"
+            )
         is_csv, form = declared.csv is not None, declared.form
         table = public_tables.read_public(files, csv_types=declared.types, is_csv=is_csv, field=field, form=form)
         public_examples.refuse_unfit(model, table)
@@ -193,6 +208,31 @@ def _public(file: JobFile, name: str, stage: ModelStage, model: TrainModel) -> p
         said = error.field.removeprefix(field).removeprefix(public_examples.FIELD).strip(":. ")
         message = f"{said} {error.message}".strip()
         raise file.error(place, RequestError(field="", message=message, hint=error.hint)) from None
+
+
+def _other_kinds(
+    file: JobFile, place: Path, model: TrainModel, schema: pa.Schema, public: pa.Schema
+) -> list[RequestError]:
+    """Categories found in the public table that no row of a unit has, since its column holds another kind of values.
+
+    Args:
+        file: the job.
+        place: of the stage.
+        model: what is learnt.
+        schema: of the examples.
+        public: of the public table.
+    """
+    problems = []
+    for name, category in training_parts.chosen(model).items():
+        own, found = (category_values.kind_of_type(of.field(category.column).type) for of in (schema, public))
+        read_as_days = own is category_values.DATE and found is category_values.TEXT
+        if own is not found and category_values.NULL not in (own, found) and not read_as_days:
+            message = (
+                f"holds {own.words} in the rows of units and {found.words} in the public table, which are never equal"
+            )
+            hint = f'cast one of them, e.g. columns: {{{category.column}_text: "CAST({category.column} AS VARCHAR)"}}'
+            problems.append(file.error((*place, "features", name), RequestError(field="", message=message, hint=hint)))
+    return problems
 
 
 def _wrong_columns(

@@ -65,6 +65,7 @@ class PublicExamples:
             table: checked by `refuse_unfit`.
             key: public bytes, which decide the order.
         """
+        table = plain(task, table)
         encoder = Encoder.of(task, edges=_edges(task, table), vocabulary=_vocabulary(task, table))
         whitening = _whitening(encoder, table, task.steps.answers) if task.whiten else None
         places = _order(table.num_rows, key)[: task.steps.settled_asked]
@@ -92,17 +93,36 @@ def refuse_unfit(task: PateModel, table: pa.Table | None) -> None:
         raise RequestError(field=FIELD, message=message, hint=hint)
 
 
+def plain(task: PateModel, table: pa.Table) -> pa.Table:
+    """The columns of the features as models see them: one array each, of a type that Arrow can take rows of.
+
+    Args:
+        task: what is learnt.
+        table: checked by `refuse_unfit`.
+    """
+    return pa.table({name: keys.plain(table.column(name)) for name in task.feature_columns})
+
+
 def digest(table: pa.Table) -> str:
     """SHA-256 of the rows, in their order, as a run remembers them.
+
+    Args:
+        table: from `plain`. What lies under a null is no part of a row: files with the same rows may differ in it.
 
     >>> digest(pa.table({"x": [1, 2]})) == digest(pa.table({"x": pa.chunked_array([[1], [2]])}))
     True
     """
-    whole, sink = table.combine_chunks().replace_schema_metadata(None), pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, whole.schema) as writer:
-        for batch in whole.to_batches(max_chunksize=PORTION):
-            writer.write_batch(batch)
-    return hashlib.sha256(sink.getvalue()).hexdigest()
+    digested = hashlib.sha256(str(list(zip(table.column_names, table.schema.types, strict=True))).encode())
+    for column in map(keys.one_array, table.columns):
+        for part in (column.is_valid(), column.drop_null()):
+            sink = pa.BufferOutputStream()
+            if pa.types.is_boolean(part.type):  # whole bytes, so that no bits are beyond the last one
+                part = part.cast(pa.int8())
+            batch = pa.record_batch({"": part})
+            with pa.ipc.new_stream(sink, batch.schema) as writer:
+                writer.write_batch(batch)
+            digested.update(sink.getvalue())
+    return digested.hexdigest()
 
 
 def _order(rows: int, key: bytes) -> Places:

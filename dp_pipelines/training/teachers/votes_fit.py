@@ -82,7 +82,8 @@ class VotesFit:
 
     def _settle_public(self) -> None:
         """Keep the digest of the public table, or refuse another table than the one that is kept."""
-        name, found = f"{self.name}.public", public_examples.digest(self.public).encode()
+        plain = public_examples.plain(self.task, self.public)
+        name, found = f"{self.name}.public", public_examples.digest(plain).encode()
         if self.draws.get(name) is None:
             self.draws.keep(name, found)
         if self.draws.get(name) != found:

@@ -85,7 +85,7 @@ FORMS: dict[str, dict[str, object]] = {
         "columns": {"dear": "price > 10"},
         "stages": {
             "model": {
-                **TRAIN, "kind": "pate", "fit": {"teachers": 50, "answers": 20}, "public": {"parquet": "data/part-0.parquet"},
+                **TRAIN, "kind": "pate", "fit": {"teachers": 50, "answers": 20}, "public": {"parquet": "unlabelled.parquet"},
             }
         },
     },
@@ -128,6 +128,7 @@ def here(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> Shop:
     shop.without_ledger()
     rows = purchases(2).select(["customer", "paid_at", "note"]).rename_columns(["who", "seen_at", "page"])
     pa.parquet.write_table(rows, shop.folder / "visits.parquet")
+    pa.parquet.write_table(purchases(3).select(["store", "note"]), shop.folder / "unlabelled.parquet")
     return shop
 
 

@@ -30,6 +30,7 @@ pytest.importorskip("numba")
 Call = Callable[..., Said]
 PUBLIC = {"parquet": "unlabelled.parquet"}
 ROWS = 60
+FOUND = {"kind": "category", "most": 3}
 
 
 def model(**changes: object) -> dict[str, Any]:
@@ -210,6 +211,12 @@ def test_nothing_that_is_told_depends_on_how_teachers_vote(shop: Shop, call: Cal
         ({"fit": {"answers": 31}}, "public", "has 60 rows, fewer than the 62 examples on which teachers vote"),
         ({"features": {"store": LINE, "note": {"kind": "category", "categories": ["x"]}}}, "public", "'note'"),
         ({"features": {"product": {**LINE, "column": "product"}}}, "features", "no number"),
+        ({"public": {"parquet": "data/../*/part-1.parquet"}}, "public", "is a file of the source too"),
+        (
+            {"unit_columns": {"dear": "price > 10", "unread": "store + 1"}, "features": {"unread": FOUND}},
+            "features.unread",
+            "whole numbers in the rows of units and text in the public table",
+        ),
     ],
 )
 def test_wrong_settings_exit_2_at_their_line_before_anything_is_charged(
