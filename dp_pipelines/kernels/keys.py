@@ -317,7 +317,9 @@ def equal_values(column: pa.Array, positions: Codes, others: Codes) -> NDArray[n
     if pa.types.is_integer(column.type) and not column.null_count:
         values = column.to_numpy()
         return np.asarray(values[positions] == values[others], np.bool_)
-    if pa.types.is_nested(column.type):  # Arrow compares none: the caller has another way
+    if pa.types.is_null(column.type):  # Arrow compares none of these two kinds
+        return np.ones(len(positions), np.bool_)
+    if pa.types.is_nested(column.type):  # the caller has another way
         return np.zeros(len(positions), np.bool_)
     mine, theirs = gather.take(column, positions), gather.take(column, others)
     both = pc.and_(pc.is_null(mine), pc.is_null(theirs))

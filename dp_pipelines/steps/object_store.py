@@ -33,6 +33,9 @@ UNREACHABLE = "cannot be read from its store"
 FAILURES = (GONE, REPLACED, UNREACHABLE)
 """What can become of an object while it is read."""
 
+_SIGNED = re.compile(r"[?&][^=&/]*(secret|sig|signature|token|password|credential|access_?key)=.*", re.I | re.S)
+"""The rest of a URL that says in its query who asks."""
+
 _CODE = re.compile(r"AWS Error ([A-Z_]+)")
 NO_BUCKET = ("there is no such bucket", "check the name of the bucket, and AWS_ENDPOINT_URL")
 NO_ANSWER = ("the store does not answer", "check AWS_ENDPOINT_URL and the network")
@@ -158,12 +161,17 @@ def _fits(parts: list[str], pattern: list[str]) -> bool:
 
     >>> _fits(["a", "b", "c.csv"], ["**", "*.csv"]), _fits(["a", "c.csv"], ["*.csv"]), _fits(["c.csv"], ["**", "*.csv"])
     (True, False, True)
+    >>> _fits([".c.csv"], ["*.csv"]), _fits([".a", "c.csv"], ["**", "*.csv"]), _fits([".c.csv"], [".*"])
+    (False, False, True)
     """
     if not pattern:
         return not parts
     first, *rest = pattern
     if first == "**":
-        return any(_fits(parts[start:], rest) for start in range(len(parts) + 1))
+        hidden = next((place for place, part in enumerate(parts) if part.startswith(".")), len(parts))
+        return any(_fits(parts[start:], rest) for start in range(hidden + 1))
+    if parts and parts[0].startswith(".") and not first.startswith("."):
+        return False
     return bool(parts) and fnmatch.fnmatchcase(parts[0], first) and _fits(parts[1:], rest)
 
 
@@ -253,12 +261,21 @@ def without_credentials(url: str) -> str:
     ('s3://...@bucket/rows', 's3://bucket/a@b')
     >>> without_credentials("abfs://container@account/rows")
     'abfs://container@account/rows'
+    >>> without_credentials("s3://key:sec/ret@bucket/rows"), without_credentials("https://host/rows?sig=secret")
+    ('s3://...@bucket/rows', 'https://host/rows?...')
     """
     scheme, mark, rest = url.partition("://")
+    if mark and (signed := _SIGNED.search(rest)):
+        rest = f"{rest[: signed.start() + 1]}..."
     place, slash, path = rest.partition("/")
     who, at, where = place.rpartition("@")
-    secret = mark and at and (":" in who or is_object(url))
-    return f"{scheme}://...@{where}{slash}{path}" if secret else url
+    if mark and at and (":" in who or is_object(url)):
+        return f"{scheme}://...@{where}{slash}{path}"
+    _, colon, port = place.rpartition(":")
+    # Amazon's secret keys may hold a slash, but no @. No bucket has a colon in its name.
+    if mark and colon and not at and "@" in path and (is_object(url) or not port.isdigit()):
+        return f"{scheme}://...@{path.partition('@')[2]}"
+    return f"{scheme}{mark}{rest}"
 
 
 def has_credentials(url: str) -> bool:

@@ -77,8 +77,12 @@ class GroupStep(AheadStep):
         return element[0], list(element[1])
 
 
-def plain_bytes(table: pa.Table) -> int:
+def plain_bytes(table: pa.Table, longest: int = STAND_IN) -> int:
     """What a table takes once the texts of its dictionaries stand in each row, as those of a privacy unit will.
+
+    Args:
+        table: any.
+        longest: the most bytes that a text then has; left out, those of the digest of a long one (`kernels.columns.long_text`).
 
     >>> codes = pa.array(["abcdefgh"] * 1000).dictionary_encode()
     >>> pa.table({"who": codes}).nbytes < 5000, plain_bytes(pa.table({"who": codes})) > 8000
@@ -90,11 +94,11 @@ def plain_bytes(table: pa.Table) -> int:
             continue
         kind = column.type.value_type
         if kind in (pa.string(), pa.binary(), pa.large_string(), pa.large_binary()):
-            size += sum(_decoded_bytes(chunk) for chunk in column.chunks)
+            size += sum(_decoded_bytes(chunk, longest) for chunk in column.chunks)
     return size
 
 
-def _decoded_bytes(column: pa.DictionaryArray) -> int:
-    """Bytes of the values of all rows, where a long text is its digest (`kernels.columns.long_text`)."""
-    lengths = pc.min_element_wise(pc.binary_length(column.dictionary), STAND_IN)
+def _decoded_bytes(column: pa.DictionaryArray, longest: int) -> int:
+    """Bytes of the values of all rows, each of so many at most."""
+    lengths = pc.min_element_wise(pc.binary_length(column.dictionary), longest)
     return int(pc.sum(gather.take(lengths, column.indices.fill_null(0)) if len(lengths) else lengths).as_py() or 0)

@@ -13,8 +13,16 @@ import pyarrow as pa
 from dp_pipelines.kernels import sizes
 from dp_pipelines.query.train_model import TrainModel
 from dp_pipelines.steps.flow import Flow
-from dp_pipelines.steps.step import GatheringStep, Step
-from dp_pipelines.steps.whole_units import ToUnitShards, UnitColumns, bounded, canonical, whole_units, with_digests
+from dp_pipelines.steps.step import GatheringStep, Step, plain_bytes
+from dp_pipelines.steps.whole_units import (
+    LONGEST,
+    ToUnitShards,
+    UnitColumns,
+    bounded,
+    canonical,
+    whole_units,
+    with_digests,
+)
 from dp_pipelines.training.examples import bounded_examples
 from dp_pipelines.training.examples.split import as_decided, carried, with_answers
 
@@ -75,6 +83,10 @@ class SpillToShards(ToUnitShards, GatheringStep):
         super().__init__(reads, unit, most, shards, salt)
         self.enough = sizes.gathered_columns_bytes(shards, len(reads))
         self._folder, self._key, self._held_out = folder, key, held_out
+
+    def bytes_of(self, table: pa.Table) -> int:
+        """See `GatheringStep`: texts that are no unit's stay as they are up to `LONGEST`."""
+        return plain_bytes(table, LONGEST)
 
     def rows(self, table: pa.Table) -> pa.Table:
         """Like the base class, after deciding who is held out from the unit's own text."""

@@ -17,7 +17,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from dp_pipelines.errors import DpError, PublishError, RequestError
 from dp_pipelines.jobs.sources import own_cache
 from dp_pipelines.jobs.stores import object_folder
-from dp_pipelines.jobs.stores.remote_files import unanswered
+from dp_pipelines.jobs.stores.remote_files import refuse_credentials, unanswered
 from dp_pipelines.jobs.stores.s3_folder import S3Folder
 from dp_pipelines.release import staging
 from dp_pipelines.steps import object_store
@@ -118,6 +118,7 @@ def place_of(output: str) -> ReleasePlace:
     Raises:
         RequestError: a URL of another file system.
     """
+    refuse_credentials(output, f"output {object_store.without_credentials(output)!r}")
     if not object_store.is_object(output):
         return ReleasePlace(staging.local_path(output))
     url = output.rstrip("/")

@@ -293,7 +293,10 @@ def instant(said: str, field: str) -> datetime.datetime:
     if found > datetime.datetime.now(datetime.timezone.utc):
         message = f"is {said!r}, which is yet to come: what is in the table then is not fixed"
         raise RequestError(field=field, message=message, hint="name an instant of the past")
-    return found.astimezone(datetime.timezone.utc)
+    try:
+        return found.astimezone(datetime.timezone.utc)
+    except OverflowError:  # before the year 1 in UTC
+        raise RequestError(field=field, message=f"is {said!r}, which is no instant", hint=hint) from None
 
 
 class BigQueryModel(JobModel):

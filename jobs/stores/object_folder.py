@@ -122,7 +122,8 @@ def _names(seal: bytes, shown: str) -> list[str]:
     except (ValueError, KeyError, TypeError):
         names = []
     inside = [name for name in names if isinstance(name, str) and not {"", ".", ".."} & set(name.split("/"))]
-    if not names or inside != names:  # another's manifest must not write anywhere else
+    folders = {name[:end] for name in inside for end in range(len(name)) if name[end] == "/"}
+    if not names or inside != names or folders & set(inside):  # another's manifest must not write anywhere else
         message = f"already has a {MANIFEST}, which is of no release"
         raise RequestError(field=f"output {shown!r}", message=message, hint="choose another place")
     return inside

@@ -407,6 +407,7 @@ def test_a_dictionary_with_doubles_must_be_decoded_first() -> None:
         pa.array(["a", None, "a", "b"]).dictionary_encode(),
         pa.array([True, None, False, True]),
         pa.array([[1], [1], None, []]),
+        pa.nulls(4),
     ],
     ids=lambda column: str(column.type),
 )

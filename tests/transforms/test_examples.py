@@ -338,6 +338,15 @@ def test_what_was_spilled_comes_back_part_by_part_from_a_private_file(tmp_path):
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
+def test_what_waits_to_be_spilled_counts_for_what_it_becomes(tmp_path: pathlib.Path) -> None:
+    """Texts that are no unit's are no digests once they are plain: each is as long as it was, up to 256 bytes."""
+    texts = pa.array(["x" * 250, "y" * 250]).take(pa.array([0, 1] * 500)).dictionary_encode()
+    table = pa.table({"who": list(range(1000)), "text": texts})
+    cut = SpillToShards(("who", "text"), ("who",), 50, 3, SALT, folder=str(tmp_path), key=None, held_out=0.2)
+    assert table.nbytes < 20_000
+    assert cut.bytes_of(table) >= cut.rows(table).nbytes > 250_000
+
+
 def test_tables_are_put_together_before_they_are_cut_and_types_that_differ_stay_apart(tmp_path):
     cut = SpillToShards(READS, ("who",), 50, 3, SALT, folder=str(tmp_path), key=None, held_out=0.2)
     rows = table_of(many_rows())

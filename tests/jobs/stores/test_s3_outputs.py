@@ -17,6 +17,7 @@ from dp_pipelines.jobs.outputs import release_place
 from dp_pipelines.jobs.stores import object_folder, s3_folder
 from dp_pipelines.jobs.stores.s3_folder import S3Folder
 from dp_pipelines.ledger.ledger import DEFAULT_NAME, Ledger
+from dp_pipelines.release import manifest
 from tests.helpers import object_stores
 from tests.helpers.object_stores import BUCKET, SECRET, Store
 from tests.jobs.conftest import Said, Shop
@@ -104,10 +105,14 @@ def test_what_stands_there_is_refused_unpaid(shop: Shop, store: Store, call: Cal
     full = call("run", shop.job, "--output", f"s3://{BUCKET}/full", "--run-id", "three", *ledger)
     assert full.code == 2
     assert "holds something, and no release that is whole" in full.err
-    store.client.put_object(Bucket=BUCKET, Key="full/manifest.json", Body=b'{"format": 1, "files": {"../../x": {}}}')
-    full = call("run", shop.job, "--output", f"s3://{BUCKET}/full", "--run-id", "three", *ledger)
-    assert full.code == 2
-    assert "already has a manifest.json, which is of no release" in full.err
+    for name in ("../../x", "notes.txt/x"):  # the last cannot be beside a file of that name
+        files = {"notes.txt": {}, name: {}}
+        content = json.dumps({"format": manifest.FORMAT, "files": files}).encode()
+        store.client.put_object(Bucket=BUCKET, Key="full/manifest.json", Body=content)
+        store.client.put_object(Bucket=BUCKET, Key="full/notes.txt/x", Body=b"mine")
+        full = call("run", shop.job, "--output", f"s3://{BUCKET}/full", "--run-id", "three", *ledger)
+        assert full.code == 2
+        assert "already has a manifest.json, which is of no release" in full.err
     store.client.put_object(Bucket=BUCKET, Key="one/weekly.parquet", Body=b"another")
     damaged = call("run", shop.job, "--output", url, "--run-id", "one", *ledger)
     assert damaged.code == 2

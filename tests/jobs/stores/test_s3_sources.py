@@ -4,6 +4,7 @@ In: the shop's files, in moto's server on this machine. Out: exit codes, message
 never a key. Not covered: Amazon's own service; the integers of each format (`tests/engines/test_object_stores.py`).
 """
 
+import glob
 import os
 import pathlib
 import subprocess
@@ -63,19 +64,24 @@ def test_the_local_runner_reads_a_bucket_without_beam(shop: Shop, rows: str) -> 
     [
         ("*.csv", ["a.csv"]), ("**/*.csv", ["a.csv", "deep/b.csv", "deep/er/c.csv"]), ("*/b.csv", ["deep/b.csv"]),
         ("[!b].csv", ["a.csv"]), ("deep/b.csv", ["deep/b.csv"]), ("**", ["a.csv", "deep/b.csv", "deep/er/c.csv"]),
+        (".*", [".half.csv"]), (".tmp/*", [".tmp/d.csv"]), ("**/.*.csv", [".half.csv", "deep/.half.csv"]),
     ],
 )  # fmt: skip
 def test_patterns_match_what_they_match_on_a_disk(
     store: Store, tmp_path: pathlib.Path, pattern: str, found: list[str]
 ) -> None:
-    for name in ("a.csv", "deep/b.csv", "deep/er/c.csv"):
+    seen, hidden = (
+        ("a.csv", "deep/b.csv", "deep/er/c.csv"),
+        (".half.csv", "deep/.half.csv", ".tmp/d.csv", "deep/.tmp/e.csv"),
+    )
+    for name in seen + hidden:
         (tmp_path / "x" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "x" / name).write_text("k\n1\n")
     url = store.put(tmp_path / "x", "x")
     store.client.put_object(Bucket=BUCKET, Key="xy/other.csv", Body=b"k\n")  # only begins like the folder
     assert [name for name, _ in object_store.matching(f"{url}/{pattern}")] == [f"{url}/{name}" for name in found]
-    on_disk = {path for path in (tmp_path / "x").glob(pattern if pattern != "**" else "**/*") if path.is_file()}
-    assert {str(path.relative_to(tmp_path / "x")) for path in on_disk} == set(found)
+    on_disk = glob.glob(pattern, root_dir=tmp_path / "x", recursive=True)  # as `source_files.find_files`
+    assert {name for name in on_disk if (tmp_path / "x" / name).is_file()} == set(found)
 
 
 @pytest.mark.parametrize(
@@ -117,6 +123,24 @@ def test_credentials_in_a_url_are_refused_and_not_shown(shop: Shop, store: Store
         said = call(command, job, *(() if command == "plan" else ("--output", shop.folder / "out")))
         assert said.code == 2
         assert "s3://...@bucket/data" in said.err
+        assert "some-" not in said.err + said.out
+    assert charged(shop) == 0
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("s3://some-key:some/some-secret@bucket/data", "'s3://...@bucket/data'"),
+        ("https://host/data?size=1&X-Amz-Signature=some-secret&more=some-thing", "'https://host/data?size=1&...'"),
+    ],
+)
+def test_a_secret_with_a_slash_or_in_a_query_is_refused_and_not_shown(
+    shop: Shop, call: Call, url: str, shown: str
+) -> None:
+    for source, output in (({"parquet": url}, shop.folder / "out"), ({"parquet": "data/*.parquet"}, url)):
+        said = call("run", shop.write(source=source, stages=PUBLIC), "--output", output)
+        assert said.code == 2
+        assert f"names {shown} with somebody's credentials" in said.err
         assert "some-" not in said.err + said.out
     assert charged(shop) == 0
 

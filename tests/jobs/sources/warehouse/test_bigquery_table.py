@@ -117,6 +117,7 @@ def test_a_run_id_fixes_the_time(shop: Shop, server: Warehouse, call: Call) -> N
         ({"snapshot_time": "2025-01-01T00:00:00Z"}, "is not there, or was not at that time"),
         ({"snapshot_time": "2026-01-05"}, "which has no zone"),
         ({"snapshot_time": "yesterday"}, "which is no instant"),
+        ({"snapshot_time": "0001-01-01T00:00:00+02:00"}, "which is no instant"),
         ({"snapshot_time": "2999-01-05T00:00:00Z"}, "which is yet to come"),
     ],
 )  # fmt: skip
