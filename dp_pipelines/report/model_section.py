@@ -210,7 +210,7 @@ def _facts(content: Mapping[str, Any], unit: str) -> list[tuple[str, str]]:
         )
         part = f", and {seen} which take part"
         if (apart := amount(steps.get("separation"))) is not None:
-            noise = ", with noise that is correlated" if steps.get("noise") == "correlated" else ""
+            noise = ", with noise that is correlated" if steps.get("noise") == "correlated" and apart > 1 else ""
             part = f"; each is in one of {public_number(apart)} rounds, always the same one, by a hash of its id{noise}"
         words = f"one {unit} with its own rows; about {public_number(clients)} are expected{part}"
         found.append(("A client is", words))

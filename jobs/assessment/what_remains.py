@@ -87,7 +87,7 @@ def _of_settings(job: Job, stages: Stages) -> Iterator[str]:
             )
             if asked.steps.sampling_rate < 1 and asked.steps.participation == "hidden":
                 yield f"that nobody sees which clients take part in a round of {name}: the price counts on it"
-            if asked.steps.noise == "correlated":
+            if asked.steps.noise == "correlated" and asked.steps.separation != 1:
                 yield (
                     f"the noise of the rounds of {name} lies beside the ledger until the last of them: whoever runs the job can "
                     "read it, and from it and what was published the exact sums of the rounds; it is destroyed after the last"

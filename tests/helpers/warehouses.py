@@ -43,7 +43,7 @@ class Warehouse:
 
     def stop(self) -> None:
         """End it."""
-        self._server.stop(0).wait(10)
+        self._server.stop(0).wait()
 
     def _handler(self) -> Any:
         methods = {

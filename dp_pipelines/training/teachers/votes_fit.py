@@ -74,6 +74,7 @@ class VotesFit:
             preparation=preparation,
             path={
                 "answered": tuple(answers.examples.tolist()),
+                "row": tuple(known.places[answers.examples].tolist()),
                 "answer": tuple(answers.classes.tolist()),
                 "asked": (answers.asked,),
             },

@@ -185,7 +185,7 @@ def test_the_page_of_collected_answers_is_the_golden_one(
 def test_other_rows_give_the_same_page_and_no_file_is_written_but_it(here: Shop, call: Call) -> None:
     here.write()
     assert call("describe", "job.yaml", "--output", "one.md").code == 0
-    assert here.left() == ["one.md", "visits.parquet"]
+    assert here.left() == ["one.md", "unlabelled.parquet", "visits.parquet"]
     assert not (here.folder / DEFAULT_NAME).exists()
     pa.parquet.write_table(purchases(77, rows=40), here.folder / "data" / "part-0.parquet")
     assert call("describe", "job.yaml", "--output", "two.md").code == 0

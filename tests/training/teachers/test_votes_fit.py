@@ -79,6 +79,7 @@ def test_a_killed_run_goes_on_with_its_answers_whatever_rows_have_become(network
     assert draws.get("model") == kept
     answers = Answers.from_bytes(kept or b"")
     assert done.artefact.path["answered"] == tuple(answers.examples)
+    assert len(set(done.artefact.path["row"])) == len(answers.examples)
     again = run(plan, tmp_path / "third", draws, crowd(3))
     assert again.artefact.parameters.tobytes() == done.artefact.parameters.tobytes()
 
