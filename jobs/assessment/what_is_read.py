@@ -71,8 +71,8 @@ def _files(job: Job) -> list[tuple[str, str, str]]:
             if path is not None:
                 rows.append((f"list of partitions of {name} (declared public)", "list", path))
         if isinstance(stage, PateStage):
-            table = stage.public
-            rows.append((f"public table of {name} (declared public)", table.format_of_files, table.pattern))
+            public = stage.public
+            rows.append((f"public table of {name} (declared public)", public.format_of_files, public.pattern))
     return rows
 
 

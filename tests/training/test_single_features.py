@@ -133,7 +133,9 @@ def test_a_model_without_moments_or_weights_gives_no_error() -> None:
     assert found == {}
     seen, _ = fitted()
     flat = single_features.areas(task(), np.zeros(WIDTH), seen, noise_of(seen, np.zeros(WIDTH), 1e-3))
-    assert [area.value for area in flat.values()] == [0.5, 0.5]
+    assert [area.value for area in flat.values()] == pytest.approx(
+        [0.5, 0.5], abs=1e-12
+    )  # of other processors the last digit is another
 
 
 @pytest.mark.parametrize("scores", [[50.0, 60.0], [-800.0, -900.0]])

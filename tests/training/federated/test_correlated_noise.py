@@ -276,7 +276,11 @@ def test_one_client_moves_all_rounds_together_by_no_more_than_the_record(group: 
 @pytest.mark.parametrize(
     ("place", "before", "after"),
     [
-        ("dp_pipelines.kernels.clipped_vectors:ClippedVectors._together", "(1 + squares[reached])", "1"),
+        (
+            "dp_pipelines.kernels.clipped_vectors:ClippedVectors._together",
+            "self._reached(len(self.coefficients), rounding)",
+            "self._reached(0, rounding)",
+        ),
         ("dp_pipelines.training.trainer:fit", "(step - 1) % separation", "(step - 1) // 2 % separation"),
         ("dp_pipelines.training.trainer:_sum", "sampler, group), many", "sampler, None), many"),
     ],

@@ -173,15 +173,20 @@ def rounded_as(change: Callable[[grids.Grid], grids.Grid]) -> MLPKernel:
 
 def test_coarse_rounding_is_right_on_average_and_rounding_to_the_nearest_would_lose_what_is_small() -> None:
     fine, coarse = rounded_as(lambda grid: grids.fine(LARGE.shapes)), rounded_as(lambda grid: grid)
-    chunk = all_of(Few(units_of([1] * 2000, 3), WIDTH))
+    chunks = [all_of(Few(units_of([1] * 2000, seed), WIDTH)) for seed in range(3, 9)]
 
     def part_found(clip_norm: float) -> tuple[float, float]:
-        """How much of the sum on the fine grid there is in the coarse one, and what else."""
-        exact, found = (each.clipped_sum(parameters(each) / 3, chunk, clip_norm) for each in (fine, coarse))
-        along = float(found @ exact / (exact @ exact))
-        return along, float(np.linalg.norm(found - along * exact) / np.linalg.norm(exact))
+        """How much of the sum on the fine grid there is in the coarse one, and what else: means over chunks."""
+        found = []
+        for chunk in chunks:
+            exact, rounded = (each.clipped_sum(parameters(each) / 3, chunk, clip_norm) for each in (fine, coarse))
+            along = float(rounded @ exact / (exact @ exact))
+            found.append((along, float(np.linalg.norm(rounded - along * exact) / np.linalg.norm(exact))))
+        along, rest = np.mean(found, axis=0).tolist()
+        return along, rest
 
-    for clip_norm, near, beside in ((0.03, 2e-3, 0.01), (1.0, 2e-3, 0.01), (3000.0, 0.2, 1.0)):
+    # With the largest clip a chunk has .2 too much or too little, as the last digits of a processor's products fall.
+    for clip_norm, near, beside in ((0.03, 2e-3, 0.01), (1.0, 2e-3, 0.01), (3000.0, 0.2, 1.5)):
         along, rest = part_found(clip_norm)
         assert abs(along - 1) < near
         assert rest < beside
