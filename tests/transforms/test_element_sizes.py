@@ -24,6 +24,7 @@ ROWS = 10_000
 def largest(monkeypatch):
     """The cap made small; and the largest element so far."""
     monkeypatch.setattr(shard.pieces, "__defaults__", (CAP,))
+    monkeypatch.setattr(shard, "ELEMENT_BYTES", CAP)  # up to which a slice is taken as it is
     monkeypatch.setattr(long_text.with_texts, "__defaults__", (CAP,))
     found, encode = [0], ArrowTableCoder.encode
 
