@@ -42,7 +42,7 @@ from dp_pipelines.query.train_model import JaxModel, TrainModel
 from dp_pipelines.training import fit, scoring
 from dp_pipelines.training.description import Statement
 from dp_pipelines.training.drawing import Drawing
-from dp_pipelines.training.gaussian_noise import Integers, NoisySum
+from dp_pipelines.training.gaussian_noise import Begun, Integers, NoisySum
 
 Floats = NDArray[np.float64]
 
@@ -125,12 +125,14 @@ class _NotedSum(NoisySum):
     noting: Noting
     stage: str
 
-    def release(self, total: Floats) -> Floats:
-        return self.release_in_series(total, 0)[0]
+    def release(self, total: Floats, begun: Begun | None = None) -> Floats:
+        return self.release_in_series(total, 0, begun)[0]
 
-    def release_in_series(self, total: Floats, carried: Integers | int) -> tuple[Floats, Integers]:
+    def release_in_series(
+        self, total: Floats, carried: Integers | int, begun: Begun | None = None
+    ) -> tuple[Floats, Integers]:
         noisy, noise = self.noting.through(
-            self.stage, total.copy(), lambda: NoisySum.release_in_series(self, total, carried)
+            self.stage, total.copy(), lambda: NoisySum.release_in_series(self, total, carried, begun)
         )
         return noisy.copy(), noise.copy()
 

@@ -37,11 +37,12 @@ from dp_pipelines.training.features.code_layout import CodeLayout
 from dp_pipelines.training.features.encoder import layout_of
 from dp_pipelines.training.gaussian_noise import NoisySum
 from dp_pipelines.training.kept_draws import InMemory, Released
+from dp_pipelines.training.kernels import protocols
 from dp_pipelines.training.kernels.of_task import kernel_of
 from dp_pipelines.training.libraries import compiles
 
 if TYPE_CHECKING:
-    from dp_pipelines.training.trainer import Kernel
+    from dp_pipelines.training.kernels.protocols import Kernel
 
 Floats = NDArray[np.float64]
 Places = NDArray[np.int64]
@@ -350,7 +351,7 @@ def reach_of_kernel(task: TrainModel, kernel: "Kernel") -> float:
 
 def _extreme_units(task: TrainModel, kernel: "Kernel", label: float) -> "Iterator[tuple[Kernel, Any]]":
     """Units, each with the kernel to ask: one that reads codes whitens them evenly or unevenly."""
-    if not isinstance(kernel, trainer.CodedKernel):
+    if not isinstance(kernel, protocols.CodedKernel):
         yield from ((kernel, _unit(rows, label)) for rows in _extreme_rows(task.width))
         return
     even = np.eye(task.width)

@@ -69,10 +69,15 @@ class AliasTable:
         np.less_equal(entries, mask, out=tied)
         if tied.any():
             where = np.flatnonzero(tied)
-            out[where] = self._settle(columns[where], words)
+            out[where] = self.settle(columns[where], words)
 
-    def _settle(self, columns: Words, words: WordSource) -> Words:
-        """The values of fields whose comparison bits equal those of their columns' cuts."""
+    def settle(self, columns: Words, words: WordSource) -> Words:
+        """The values of fields whose comparison bits equal those of their columns' cuts.
+
+        Args:
+            columns: uint64 (n,), the low c bits of the fields.
+            words: the source of further words.
+        """
         further = words(self.rests.shape[0] * columns.size).reshape(columns.size, self.rests.shape[0])
         below = np.zeros(columns.size, dtype=np.bool_)
         equal = np.ones(columns.size, dtype=np.bool_)

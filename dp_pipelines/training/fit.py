@@ -50,6 +50,7 @@ from dp_pipelines.training.features import input_types, moments, seen_columns
 from dp_pipelines.training.features.encoder import Encoder
 from dp_pipelines.training.federated.round_defaults import round_defaults
 from dp_pipelines.training.kept_draws import Draws, InMemory
+from dp_pipelines.training.kernels import protocols
 from dp_pipelines.training.kernels.of_task import kernel_of
 from dp_pipelines.training.kernels.penalty import penalised
 from dp_pipelines.training.libraries import LOCAL, refuse_missing
@@ -74,7 +75,7 @@ class Fitted:
 class _Prepared:
     """What the steps begin with: the same for all candidates."""
 
-    kernel: trainer.Kernel
+    kernel: protocols.Kernel
     examples: TrainingExamples
     encoder: Encoder
     seen: seen_columns.SeenColumns | None
@@ -168,14 +169,14 @@ class Fit:
             sizes = stage_on_disk.Sizes.of(self._table(training, training_parts.users_of(self.name)))
         self.tell(f"preparing the examples of {self.name}")
         stage = self.stages[self.name]
-        encoded = training.coded if isinstance(kernel, trainer.CodedKernel) else training.encoded
+        encoded = training.coded if isinstance(kernel, protocols.CodedKernel) else training.encoded
         examples = encoded(stage, self.folder, "encoded", encoder)
         seen, typical = None, encoder.row_norm
         if sizes is not None and self.task.whiten:
             seen = self._whitening(encoder, examples, sizes, formerly)
             typical = seen.typical
         whitening = None if seen is None else seen.whitening
-        if isinstance(kernel, trainer.CodedKernel):
+        if isinstance(kernel, protocols.CodedKernel):
             kernel = kernel.whitened(whitening)
             examples = examples.with_products(self.folder, "whitened", kernel.multiply)
         elif whitening is not None:

@@ -11,13 +11,17 @@ this process's memory.
 # How it works: the integer noise is k R + F, with R from the table of a discrete Gaussian and F from that of a rounded
 # one; together they are, to 2**-112, a rounded Gaussian of scale 2**22. Each takes half a word, since the operating
 # system's generator takes most of the time; if half a word does not settle a draw (at most one in 2**15), it takes
-# three more. Nothing is kept between calls, so a fork repeats nothing.
+# three more. Nothing is kept between calls, so a fork repeats nothing. Large sums are drawn in blocks by compiled loops
+# on all cores; small ones by NumPy, as are all where Numba is not installed. Both make the same draws of
+# the same words.
 #
 # INTERNAL, like `noise.samplers`: the source of words is for tests.
 
 import dataclasses
 import functools
 import math
+from collections import deque
+from collections.abc import Callable
 from fractions import Fraction
 
 import numpy as np
@@ -28,7 +32,8 @@ from dp_pipelines.errors import RequestError
 from dp_pipelines.noise import entropy, interval_arithmetic
 from dp_pipelines.noise.alias_tables import Words, WordSource
 from dp_pipelines.noise.laws import DiscreteGaussian, Law, RoundedGaussian
-from dp_pipelines.noise.samplers import TOTAL_VARIATION_BOUND, TableLayout, lay_out
+from dp_pipelines.noise.samplers import CHUNK, TOTAL_VARIATION_BOUND, TableLayout, lay_out
+from dp_pipelines.training import libraries, threads
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -54,6 +59,9 @@ HALF = 32
 
 FURTHER = 3
 """How many further halves of words settle a draw that one half does not."""
+
+LARGE = 2**13
+"""The noise of sums of so many coordinates is drawn in blocks, of `samplers.CHUNK`, by several threads."""
 
 MOST_SIZE = 2**30
 LEAST_MULTIPLIER = Fraction(1, 64)
@@ -123,22 +131,34 @@ class NoisySum:
         """An upper bound, below 2**-100, on how far one coordinate's noise is from the Gaussian law, with both tables."""
         return sum((part.tables.total_variation_bound for part in _parts(entropy.words)), UNLIKE)
 
-    def release(self, total: Floats) -> Floats:
+    def begin(self) -> "Begun | None":
+        """The noise of the next release, for threads that have nothing else to do while its sum is computed.
+
+        Returns:
+            what one call of `release` takes; None where that would gain nothing: of small sums, without Numba.
+        """
+        # Words that are not the operating system's are a test's, which wants them in order.
+        return Begun(self.size, self.words) if self._in_blocks and self.words is entropy.words else None
+
+    def release(self, total: Floats, begun: "Begun | None" = None) -> Floats:
         """The sum with noise.
 
         Args:
             total: float64 (size,). Each call draws anew, so call it once per sum.
+            begun: of `begin`, for this sum only.
 
         Raises:
             ValueError: the shape is wrong, or a number is not finite or far beyond any sum of clipped vectors.
         """
-        return self.release_in_series(total, 0)[0]
+        return self.release_in_series(total, 0, begun)[0]
 
-    def release_in_series(self, total: Floats, carried: Integers | int) -> tuple[Floats, Integers]:
+    def release_in_series(
+        self, total: Floats, carried: Integers | int, begun: "Begun | None" = None
+    ) -> tuple[Floats, Integers]:
         """The sum with noise from which a part of earlier noise is taken back.
 
         Args:
-            total: as for `release`.
+            total, begun: as for `release`.
             carried: int64 (size,), in fine steps: what earlier noise counts here (`correlated_noise.NoiseSeries`).
 
         Returns:
@@ -150,16 +170,74 @@ class NoisySum:
         if not np.abs(near).max() <= MOST_STEPS:
             raise ValueError("a sum of clipped vectors is finite and not that large")
         check()
-        coarse, fine = _parts(self.words)
-        noise = coarse.draw(self.size)
-        noise *= RATIO
-        noise += fine.draw(self.size)
+        noise = self._drawn() if begun is None else begun.whole(threads.processors())
         noise -= carried
         noisy = near.astype(np.int64)
         noisy += noise
         result: Floats = noisy.astype(np.float64)
         result /= self.steps
         return result, noise
+
+    @property
+    def _in_blocks(self) -> bool:
+        return self.size >= LARGE and libraries.compiles()
+
+    def _drawn(self) -> Integers:
+        """The noise of all coordinates in fine steps."""
+        if not self._in_blocks:
+            return _noise_of(_parts(self.words), self.size, _Part.draw)
+        return Begun(self.size, self.words).whole(threads.processors() if self.words is entropy.words else 1)
+
+
+class Begun:
+    """The noise of one large sum, block by block: each is drawn once, by whichever thread takes it.
+
+    Args:
+        size: the number of coordinates.
+        words: where words come from.
+
+    >>> begun = Begun(2**14, entropy.words)
+    >>> begun.draw_a_block(), begun.whole(2).shape, begun.draw_a_block()
+    (True, (16384,), False)
+    """
+
+    def __init__(self, size: int, words: WordSource) -> None:
+        self._parts = _parts(words)
+        self._noise: Integers | None = np.zeros(size, np.int64)
+        self._left = deque(range(0, size, CHUNK))
+        self._drawn = np.zeros(len(self._left), np.bool_)
+
+    def draw_a_block(self) -> bool:
+        """Draw a block that nobody has taken; false if there is none."""
+        try:
+            begin = self._left.popleft()
+        except IndexError:
+            return False
+        assert self._noise is not None
+        block = self._noise[begin : begin + CHUNK]
+        block[:] = _noise_of(self._parts, len(block), _Part.draw_compiled)
+        self._drawn[begin // CHUNK] = True
+        return True
+
+    def whole(self, workers: int) -> Integers:
+        """The noise in fine steps; once.
+
+        Args:
+            workers: threads that draw the rest.
+
+        Raises:
+            AssertionError: it was taken before, or another thread has not finished a block.
+        """
+
+        def rest(worker: int) -> None:
+            while self.draw_a_block():
+                pass
+
+        threads.spread(rest, range(min(workers, len(self._left))), workers)
+        noise, self._noise = self._noise, None
+        if noise is None or not self._drawn.all():
+            raise AssertionError("noise is taken once, when all of it is drawn")
+        return noise
 
 
 @dataclasses.dataclass(frozen=True)
@@ -169,25 +247,63 @@ class _Part:
     law: Law
     words: WordSource
 
-    @property
+    @functools.cached_property
     def tables(self) -> TableLayout:
-        """The tables of the law for halves of words; built once."""
+        """The tables of the law for halves of words; built once in a process."""
         # Build one at a time; otherwise all threads of a worker would build the same tables.
         with interval_arithmetic.building():
             return _tables(self.law)
 
-    def draw(self, n: int) -> NDArray[np.int64]:
-        """`n` independent draws."""
-        return self.tables.draw(n, self._halves)
+    @functools.cached_property
+    def entries(self) -> NDArray[np.uint32]:
+        """The entries of the table, of at most 32 bits."""
+        return _entries(self.law)
 
-    def _halves(self, n: int) -> Words:
-        """`n` halves of words, each as a number below 2**32."""
-        return self.words(-(-n // 2)).view(np.uint32)[:n].astype(np.uint64)
+    def draw(self, n: int) -> Integers:
+        """`n` independent draws."""
+        return self.tables.draw(n, self._further)
+
+    def draw_compiled(self, n: int) -> Integers:
+        """What `draw` gives of the same words for up to `samplers.CHUNK` draws, by a loop without Python's lock."""
+        from dp_pipelines.training.kernels import noise_loops  # needs Numba
+
+        ((_, table),) = self.tables.digits
+        out, tied, halves = np.empty(n, np.int64), np.empty(n, np.int64), self._halves(n)
+        ties = noise_loops.draws(halves, self.entries, len(self.entries) - 1, out, tied)
+        if ties:
+            where = tied[:ties]
+            columns = halves[where] & np.uint32(len(self.entries) - 1)
+            found = table.settle(columns.astype(np.uint64), self._further).view(np.int64)
+            out[where] = np.where(halves[where] >> (HALF - 1), -found, found)
+        return out
+
+    def _halves(self, n: int) -> NDArray[np.uint32]:
+        """`n` halves of words."""
+        return self.words(-(-n // 2)).view(np.uint32)[:n]
+
+    def _further(self, n: int) -> Words:
+        """`n` halves of words, each as a word of a table."""
+        return self._halves(n).astype(np.uint64)
+
+
+def _noise_of(parts: tuple[_Part, _Part], n: int, draw: Callable[[_Part, int], Integers]) -> Integers:
+    """The noise of `n` coordinates in fine steps."""
+    coarse, fine = parts
+    noise = draw(coarse, n)
+    noise *= RATIO
+    noise += draw(fine, n)
+    return noise
 
 
 @functools.lru_cache(maxsize=4)
 def _tables(law: Law) -> TableLayout:
     return lay_out(law, word_bits=HALF, further_words=FURTHER)
+
+
+@functools.lru_cache(maxsize=4)
+def _entries(law: Law) -> NDArray[np.uint32]:
+    ((_, table),) = _tables(law).digits
+    return table.entries.astype(np.uint32)
 
 
 def _parts(words: WordSource) -> tuple[_Part, _Part]:

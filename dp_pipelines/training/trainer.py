@@ -14,7 +14,7 @@ import io
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from fractions import Fraction
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,13 +25,13 @@ from dp_pipelines.noise.poisson_samples import PoissonSampler
 from dp_pipelines.query.federate_model import Rounds
 from dp_pipelines.query.train_model import Steps
 from dp_pipelines.training import threads
-from dp_pipelines.training.examples.coded import CodedChunk, Singles
 from dp_pipelines.training.federated import correlated_noise
 from dp_pipelines.training.federated.correlated_noise import NoiseSeries
-from dp_pipelines.training.gaussian_noise import NoisySum
+from dp_pipelines.training.gaussian_noise import Begun, NoisySum
 from dp_pipelines.training.kept_draws import Draws, Released
 from dp_pipelines.training.kernels.exact_sums import MOST_UNITS, SLACK, Total
 from dp_pipelines.training.kernels.penalty import ScorePenalty
+from dp_pipelines.training.kernels.protocols import GroupedUnits, HelpingKernel, Kernel, Summing, Units
 
 Floats = NDArray[np.float64]
 
@@ -44,85 +44,6 @@ CHECKPOINTS = 10
 RADIUS = 2.0**40
 """Parameters are kept within this distance from zero, so no step can overflow, whatever the noise and the learning
 rate."""
-
-
-class Kernel(Protocol):
-    """A model as the loop sees it.
-
-    A kernel may also have `curvature` (the loss of an example bends by at most this times its features' squared norm; the
-    default learning rate follows from it), `penalty` (a `ScorePenalty`, whose gradient is added after the noise),
-    `units_per_chunk`, `parallel` (if true, several threads work on chunks), and `step`, which is then called instead of
-    `clipped_sum`, once for each step.
-    """
-
-    @property
-    def size(self) -> int:
-        """The number of parameters."""
-        ...
-
-    @property
-    def slack(self) -> float:
-        """How far `clipped_sum` of one chunk may be from the exact sum of clipped vectors, in L2, relative to the norm."""
-        ...
-
-    def initial(self) -> Floats:
-        """The public parameters with which training begins."""
-        ...
-
-    def clipped_sum(self, parameters: Floats, chunk: Any, clip_norm: float) -> Floats:
-        """The sum over a chunk's units of their summed gradients, each scaled down to the norm if it is longer."""
-        ...
-
-
-@runtime_checkable
-class CodedKernel(Kernel, Protocol):
-    """A kernel that reads coded examples (`training.examples.coded`), and whitens what it adds up instead of the rows."""
-
-    def whitened(self, matrix: Floats | None) -> "CodedKernel":
-        """The same model of rows times a matrix; None: of rows as they are."""
-        ...
-
-    def multiply(self, chunk: CodedChunk) -> tuple[Singles, Singles]:
-        """The products of a unit's rows, for `CodedExamples.with_products`."""
-        ...
-
-
-class Summing(Protocol):
-    """How a kernel adds up the clipped gradients of one step, in its own kind of sums."""
-
-    def of(self, chunk: Any) -> Any:
-        """What the units of a chunk give, added up. Several threads may call this."""
-        ...
-
-    def total(self) -> Any:
-        """An object with `add`, for what chunks give, and `value`: float64 (size,)."""
-        ...
-
-
-class Units(Protocol):
-    """Examples, as the loop sees them: `training.examples.store.Examples` or `training.examples.coded.CodedExamples`."""
-
-    @property
-    def units(self) -> int:
-        """The number of units with an example."""
-        ...
-
-    def chunks(self, units_per_chunk: int) -> Iterator[Any]:
-        """All units, this many at a time."""
-        ...
-
-    def take(self, units: NDArray[np.int64]) -> Any:
-        """Some units, by ascending positions."""
-        ...
-
-
-@runtime_checkable
-class GroupedUnits(Units, Protocol):
-    """Examples whose units are divided into groups, one for each round of a cycle."""
-
-    def in_group(self, group: int) -> NDArray[np.int64]:
-        """The positions of a group's units, ascending."""
-        ...
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -276,7 +197,9 @@ def fit(
     for step in range(done + 1, steps.steps + 1):
         own = noises[step - 1]
         group = None if separation is None else (step - 1) % separation
-        gradient = carry.release(own, _sum(kernel, examples, state.parameters, own.norm, sampler, group)) / scale
+        begun = own.begin()
+        exact = _sum(kernel, examples, state.parameters, own.norm, sampler, group, begun)
+        gradient = carry.release(own, exact, begun) / scale
         state.momentum = steps.momentum * state.momentum + gradient
         if penalty is not None:
             state.momentum = state.momentum + penalty.gradient(state.parameters)
@@ -348,11 +271,11 @@ class _Carried:
         shape = min(done, len(self.series.coefficients)), len(state.parameters)
         self.memory = correlated_noise.recalled(self.draws, self.name, state.memory, shape)
 
-    def release(self, noise: NoisySum, exact: Floats) -> Floats:
+    def release(self, noise: NoisySum, exact: Floats, begun: Begun | None) -> Floats:
         """The sum of a step with its noise."""
         if self.series is None:
-            return noise.release(exact)
-        released, drawn = noise.release_in_series(exact, self.series.carried(self.memory))
+            return noise.release(exact, begun)
+        released, drawn = noise.release_in_series(exact, self.series.carried(self.memory), begun)
         self.memory = self.series.remembered(self.memory, drawn)
         return released
 
@@ -390,9 +313,10 @@ def _sum(
     clip_norm: float,
     sampler: PoissonSampler,
     group: int | None = None,
+    begun: Begun | None = None,
 ) -> Floats:
     """The sum of the clipped gradients of all units, of a group of them, or of a fresh sample: not yet released."""
-    summing: Summing = _Floats(kernel, parameters, clip_norm)
+    summing: Summing = _Floats(kernel, parameters, clip_norm, begun)
     if (step := getattr(kernel, "step", None)) is not None:
         summing = step(parameters, clip_norm)
     total, size = summing.total(), _units_per_chunk(kernel)
@@ -410,8 +334,11 @@ class _Floats:
     kernel: Kernel
     parameters: Floats
     clip_norm: float
+    begun: Begun | None
 
     def of(self, chunk: Any) -> Floats:
+        if self.begun is not None and isinstance(self.kernel, HelpingKernel):
+            return self.kernel.clipped_sum(self.parameters, chunk, self.clip_norm, beside=self.begun.draw_a_block)
         return self.kernel.clipped_sum(self.parameters, chunk, self.clip_norm)
 
     def total(self) -> Total:

@@ -170,7 +170,7 @@ def test_a_network_runs_as_it_was_accounted() -> None:
 def less_noise(patch: pytest.MonkeyPatch) -> None:
     """Noise of sums is 5 % short."""
     right = NoisySum.release
-    patch.setattr(NoisySum, "release", lambda self, total: total + 0.95 * (right(self, total) - total))
+    patch.setattr(NoisySum, "release", lambda self, total, *begun: total + 0.95 * (right(self, total, *begun) - total))
 
 
 def less_noise_in_aggregates(patch: pytest.MonkeyPatch) -> None:
@@ -203,7 +203,7 @@ def actual_count(patch: pytest.MonkeyPatch) -> None:
         return places
 
     patch.setattr(PoissonSampler, "draw", counting)
-    patch.setattr(NoisySum, "release", lambda self, total: release(self, total) / counted[0])
+    patch.setattr(NoisySum, "release", lambda self, total, *begun: release(self, total, *begun) / counted[0])
 
 
 def count_as_divisor(patch: pytest.MonkeyPatch) -> None:
@@ -257,10 +257,10 @@ def replayed_noise(patch: pytest.MonkeyPatch) -> None:
     """Two steps get the same draw."""
     right, kept = NoisySum.release, dict[int, tuple[NoisySum, np.ndarray]]()
 
-    def release(self: NoisySum, total: np.ndarray) -> np.ndarray:
+    def release(self: NoisySum, total: np.ndarray, *begun: Any) -> np.ndarray:
         if id(self) in kept:
             return total + kept.pop(id(self))[1]
-        noisy = right(self, total)
+        noisy = right(self, total, *begun)
         kept[id(self)] = self, noisy - total  # held, so that no other has its number
         return noisy
 

@@ -2,6 +2,9 @@
 
 import itertools
 import math
+import subprocess
+import sys
+import threading
 from fractions import Fraction
 
 import numpy as np
@@ -13,7 +16,7 @@ from scipy import stats
 
 from dp_pipelines.errors import RequestError
 from dp_pipelines.noise import alias_tables, entropy, interval_arithmetic, magnitudes, samplers
-from dp_pipelines.training import gaussian_noise
+from dp_pipelines.training import gaussian_noise, libraries, threads
 from dp_pipelines.training.gaussian_noise import NoisySum
 
 N = 2_000_000
@@ -30,7 +33,11 @@ def p_value(draws: np.ndarray, scale: float) -> float:
     return float(stats.chisquare(np.bincount(cells, minlength=400)).pvalue)
 
 
-def test_two_million_coordinates_have_the_gaussian_law_and_one_percent_less_noise_is_rejected() -> None:
+@pytest.mark.parametrize("compiles", [True, False])
+def test_two_million_coordinates_have_the_gaussian_law_and_one_percent_less_noise_is_rejected(
+    compiles: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(libraries, "compiles", lambda: compiles)
     made = of_size(N, norm=3.0)
     drawn = made.release(np.zeros(N))
     assert made.stddev == pytest.approx(12, rel=0.01)
@@ -46,6 +53,119 @@ def test_the_low_bits_of_the_integers_are_uniform_and_the_coarse_part_alone_is_r
     coarse, _ = gaussian_noise._parts(made.words)
     alone = coarse.draw(N) * gaussian_noise.RATIO
     assert stats.chisquare(np.bincount(alone % gaussian_noise.RATIO, minlength=gaussian_noise.RATIO)).pvalue < ALPHA
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(1, 300))
+def test_compiled_draws_are_those_that_numpy_makes_of_the_same_words_and_ties_of_the_same_further_words(
+    seed: int, n: int
+) -> None:
+    for place in range(2):
+        made = np.random.default_rng(seed)
+        entries = gaussian_noise._parts(entropy.words)[place].entries
+        columns, signs = made.integers(0, len(entries), 2 * n), made.integers(0, 2, 2 * n, np.uint32)
+        tied = entries[columns] & ~np.uint32(len(entries) - 1) & np.uint32(2**31 - 1) | columns.astype(np.uint32)
+        tied |= signs << np.uint32(31)
+        chosen = np.where(made.random(2 * n) < 0.5, tied, made.integers(0, 2**32, 2 * n, np.uint32)).astype(np.uint32)
+        further = made.integers(0, 2**64, 4 * n, np.uint64)  # as many as all ties need, and more
+
+        def again(first: np.ndarray = chosen, then: np.ndarray = further) -> alias_tables.WordSource:
+            left = [first.view(np.uint64), then]
+            return lambda asked: left.pop(0)[:asked]
+
+        by_numpy, compiled = (gaussian_noise._parts(again())[place] for _ in range(2))
+        drawn = compiled.draw_compiled(n)
+        assert drawn.tolist() == by_numpy.draw(n).tolist()
+        untied = np.flatnonzero(
+            (chosen[:n] ^ entries[chosen[:n] & (len(entries) - 1)]) & ~np.uint32(2**31) >= len(entries)
+        )
+        wrong = gaussian_noise._parts(again(chosen, ~further))[place].draw_compiled(n)
+        assert np.array_equal(wrong[untied], drawn[untied]), "only a tie looks at further words"
+
+
+def test_each_coordinate_of_a_large_sum_has_its_own_words_whatever_the_number_of_threads(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[int] = []
+    own = entropy.words
+
+    def words(n: int) -> alias_tables.Words:
+        asked.append(n)
+        return own(n)
+
+    size = 25 * samplers.CHUNK + 17
+    for workers in (1, 2, 5):
+        monkeypatch.setattr(threads, "processors", lambda workers=workers: workers)
+        monkeypatch.setattr(entropy, "words", words)  # so that these words pass for the operating system's
+        asked.clear()
+        made = NoisySum(size=size, norm=1.0, multiplier=Fraction(1), slack=0.0, words=words)
+        begun = made.begin()
+        for _ in range(workers):
+            assert begun.draw_a_block()
+        drawn = made.release(np.zeros(size), begun) * made.steps
+        assert 2 * size <= 2 * sum(asked) <= 2 * size * 1.01 + 100, "a word for two halves, and a few for ties"
+        assert np.count_nonzero(np.rint(drawn)) > 0.999 * size, "no coordinate is left out"
+        assert len(np.unique(np.rint(drawn))) > 0.98 * size, "no piece repeats another"
+
+
+def test_noise_that_was_begun_is_taken_once_and_only_when_all_of_it_is_drawn() -> None:
+    made = of_size(2 * samplers.CHUNK)
+    begun = made.begin()
+    made.release(np.zeros(made.size), begun)
+    with pytest.raises(AssertionError, match="once"):
+        made.release(np.zeros(made.size), begun)
+
+    inside, leave = threading.Event(), threading.Event()
+
+    def slow(n: int) -> alias_tables.Words:
+        if not inside.is_set():
+            inside.set()
+            assert leave.wait(60)
+        return entropy.words(n)
+
+    begun = gaussian_noise.Begun(2 * samplers.CHUNK, slow)
+    thread = threading.Thread(target=begun.draw_a_block)
+    thread.start()
+    assert inside.wait(60)
+    with pytest.raises(AssertionError, match="all of it"):
+        made.release(np.zeros(made.size), begun)
+    leave.set()
+    thread.join()
+
+
+def test_small_sums_those_of_a_tests_words_and_all_without_a_compiler_are_drawn_in_one_go(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    large = gaussian_noise.LARGE
+    assert of_size(large).begin() is not None
+    assert of_size(large - 1).begin() is None
+    assert NoisySum(size=large, norm=1.0, multiplier=Fraction(4), slack=0.0, words=fixed).begin() is None
+    monkeypatch.setattr(libraries, "compiles", lambda: False)
+    assert of_size(large).begin() is None
+
+
+FORKED = """
+import os
+from fractions import Fraction
+import numpy as np
+from dp_pipelines.training import threads
+from dp_pipelines.training.gaussian_noise import NoisySum
+threads.processors = lambda: 3
+made = NoisySum(size=2**16, norm=1.0, multiplier=Fraction(1), slack=0.0)
+made.release(np.zeros(2**16))
+reading, writing = os.pipe()
+child = os.fork()
+drawn = made.release(np.zeros(2**16))
+if child == 0:
+    os.write(writing, drawn[:100].tobytes())
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+assert len(np.unique([*np.frombuffer(os.read(reading, 800)), *drawn[:100]])) > 190
+"""
+
+
+def test_a_fork_of_a_process_that_has_drawn_in_threads_draws_anew_in_threads_of_its_own() -> None:
+    done = subprocess.run([sys.executable, "-c", FORKED], capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_coordinates_and_releases_are_unrelated_and_a_repeated_draw_is_seen() -> None:

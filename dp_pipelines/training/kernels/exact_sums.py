@@ -30,9 +30,13 @@ class Total:
 
     def __init__(self, size: int) -> None:
         self._high, self._low = np.zeros(size), np.zeros(size)
+        self._empty = True
 
     def add(self, vector: Floats) -> None:
         """Add a vector. Knuth's two-sum finds exactly what rounding takes from the sum; it goes to the second word."""
+        if self._empty:  # as in most steps of a network, which take one chunk
+            self._high, self._empty = vector + 0.0, False
+            return
         high = self._high + vector
         before = high - vector
         self._low += (self._high - before) + (vector - (high - before))

@@ -78,6 +78,9 @@ class MLPKernel:
 
     units_per_chunk = 2**11
 
+    helps = True
+    """Threads without work do what they are given `beside` it."""
+
     def __init__(
         self, *, width: int, hidden: Sequence[int], label: Label, key: bytes, threads: int | None = None
     ) -> None:
@@ -100,13 +103,16 @@ class MLPKernel:
         """A logit or a value for each row, or a logit for each class."""
         return network.scores(self.shapes, self.label, parameters, features)
 
-    def clipped_sum(self, parameters: Floats, chunk: Chunk, clip_norm: float) -> Floats:
+    def clipped_sum(
+        self, parameters: Floats, chunk: Chunk, clip_norm: float, *, beside: Callable[[], bool] = lambda: False
+    ) -> Floats:
         """The sum over the chunk's units of their summed gradients, each scaled down to a little less than `clip_norm`.
 
         Args:
             parameters: (size,).
             chunk: at most 2**11 units, of any number of rows.
             clip_norm: from 1e-100 to 1e100.
+            beside: what threads do when no more work is left for them: called by several until it returns false.
 
         Raises:
             DpError: this machine cannot do it, see `check_places`; at the first call.
@@ -146,6 +152,8 @@ class MLPKernel:
                         if not used.all():
                             features[~used] = 0
                         desk.add(block.size, layers, features, labels, used, clip, unit)
+            while beside():
+                pass
 
         helpers = min(self.threads, max(1, -(-len(chunk.labels) // BLOCK))) - 1
         if helpers > 0 and self._pool is None:

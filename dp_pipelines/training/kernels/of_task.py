@@ -1,6 +1,6 @@
 """The kernel of a task, which computes clipped gradient sums for its kind of model.
 
-In: a task, public bytes that fix the initial parameters. Out: a kernel (`trainer.Kernel`). Holds: Numba and JAX are
+In: a task, public bytes that fix the initial parameters. Out: a kernel (`protocols.Kernel`). Holds: Numba and JAX are
 imported only for models that use them; without Numba a linear model is trained over columns instead of codes, which is
 as private and slower; a machine that cannot train a model is refused here, whether or not any unit follows.
 """
@@ -21,7 +21,7 @@ from dp_pipelines.training.libraries import compiles, refuse_missing
 from dp_pipelines.training.teachers import votes
 
 if TYPE_CHECKING:
-    from dp_pipelines.training.trainer import Kernel
+    from dp_pipelines.training.kernels.protocols import Kernel
 
 
 def kernel_of(task: TrainModel, key: bytes) -> "Kernel":

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from dp_pipelines.jobs.cli import main
-from dp_pipelines.training.gaussian_noise import NoisySum
+from dp_pipelines.training.gaussian_noise import Begun, NoisySum
 from tests.jobs.conftest import Said, Shop, stage
 from tests.jobs.run.test_model_training import model
 
@@ -47,8 +47,8 @@ def test_a_fault_ends_with_exit_code_1_and_is_named(shop: Shop, call: Call, monk
     shop.write(stages={"dear": model()})
     right = NoisySum.release
 
-    def release(self: NoisySum, total: np.ndarray) -> np.ndarray:
-        return total + 0.7 * (right(self, total) - total)
+    def release(self: NoisySum, total: np.ndarray, begun: Begun | None = None) -> np.ndarray:
+        return total + 0.7 * (right(self, total, begun) - total)
 
     monkeypatch.setattr(NoisySum, "release", release)
     said = call("audit", shop.job, *FEW)

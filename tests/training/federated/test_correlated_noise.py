@@ -27,7 +27,7 @@ from dp_pipelines.training.drawing import Drawing
 from dp_pipelines.training.examples.split import groups, split
 from dp_pipelines.training.federated import correlated_noise
 from dp_pipelines.training.federated.correlated_noise import LostMemory, NoiseSeries
-from dp_pipelines.training.gaussian_noise import SCALE, Floats, Integers, NoisySum
+from dp_pipelines.training.gaussian_noise import SCALE, Begun, Floats, Integers, NoisySum
 from dp_pipelines.training.kept_draws import InMemory, Released
 from tests.helpers.planted import plant
 from tests.training.federated.test_rounds_of_a_plan import NOBODY, model, rows, run
@@ -197,13 +197,15 @@ class Told(NoisySum):
     notes: list[tuple[Integers, Integers, Integers]]
     told: list[Integers]
 
-    def release_in_series(self, total: Floats, carried: Integers | int) -> tuple[Floats, Integers]:
+    def release_in_series(
+        self, total: Floats, carried: Integers | int, begun: Begun | None = None
+    ) -> tuple[Floats, Integers]:
         near = np.rint(total * self.steps).astype(np.int64)
         taken = np.broadcast_to(np.int64(carried), near.shape)
         if self.told:
             released = self.told[len(self.notes)]
         else:
-            released = near + NoisySum.release_in_series(self, total, carried)[1]
+            released = near + NoisySum.release_in_series(self, total, carried, begun)[1]
         self.notes.append((near, taken.copy(), released))
         return released / self.steps, released - near
 

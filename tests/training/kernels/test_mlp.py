@@ -1,5 +1,6 @@
 """Networks: clipped sums beside gradients by JAX, exactness, sensitivity, and independence of place, bit by bit."""
 
+import collections
 import dataclasses
 import functools
 import hashlib
@@ -7,6 +8,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from fractions import Fraction
 
@@ -125,6 +127,25 @@ def test_the_order_of_units_changes_no_bit(order: list[int], name: int) -> None:
     kernel, few = KERNELS["classes"], Few(ordinary(60, WIDTH, np.random.default_rng(name), rows=9, labels=3), WIDTH)
     found = kernel.clipped_sum(parameters(kernel), few.take(np.array(order)), 0.3)
     assert found.tobytes() == kernel.clipped_sum(parameters(kernel), all_of(few), 0.3).tobytes()
+
+
+def test_what_threads_do_beside_is_done_to_its_end_and_changes_no_bit() -> None:
+    few = Few(units_of([1] * (3 * BLOCK), 3), WIDTH)
+    kernel = MLPKernel(width=WIDTH, hidden=(7, 4), label=LABELS["classes"], key=b"test", threads=2)
+    left, done = collections.deque(range(100)), []
+
+    def beside() -> bool:
+        try:
+            one = left.popleft()
+        except IndexError:
+            return False
+        time.sleep(0.001)
+        done.append(one)
+        return True
+
+    with_work = kernel.clipped_sum(parameters(kernel), all_of(few), 1.0, beside=beside)
+    assert sorted(done) == list(range(100))
+    assert with_work.tobytes() == kernel.clipped_sum(parameters(kernel), all_of(few), 1.0).tobytes()
 
 
 def test_threads_and_chunks_change_no_bit() -> None:

@@ -28,7 +28,10 @@ class Silent:
     def __init__(self, *, norm: float, **ignored: object) -> None:
         self.norm = norm
 
-    def release(self, total: np.ndarray) -> np.ndarray:
+    def begin(self) -> None:
+        return None
+
+    def release(self, total: np.ndarray, begun: None) -> np.ndarray:
         return total
 
 
