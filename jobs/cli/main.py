@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from dp_pipelines.disk_errors import NO_TMPDIR, DiskError, reason_of
 from dp_pipelines.errors import BudgetError, DpError, RequestError
+from dp_pipelines.jobs.cli import arrow_memory
 from dp_pipelines.jobs.cli.command_parser import WRONG, CommandParser
 from dp_pipelines.jobs.cli.stoppable import Stoppable
 from dp_pipelines.jobs.runners import late_collection
@@ -185,6 +186,8 @@ def _called(arguments: list[str], *, as_command: bool) -> int:
         from dp_pipelines.jobs.sources import late_pandas
 
         late_pandas.put_off()
+        if as_command:
+            arrow_memory.choose()
     code = commands[given.command](given, rest)
     if as_command and given.command == "plan":
         # All is printed and nothing is open: to take a thousand modules apart would be a seventh of the command's time.

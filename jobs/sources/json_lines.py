@@ -10,7 +10,6 @@ from typing import BinaryIO
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from dp_pipelines.errors import DamagedInputError
 from dp_pipelines.jobs.sources.readers import UNREADABLE
@@ -84,8 +83,10 @@ class ReadJsonLines(Step):
         for piece in found.drop_null().chunks:  # null where the line is not JSON
             for first in range(0, len(piece), self._most_rows):
                 part = piece.slice(first, self._most_rows)
-                texts = (pc.list_element(part, place) for place in range(len(self._types)))
-                both = zip(self._types.items(), texts, strict=True)
+                # Each list has a text for each column, one list after the other: `list_element` takes four times as long.
+                texts, firsts = part.flatten(), np.arange(len(part)) * len(self._types)
+                own = (texts.take(pa.array(firsts + place)) for place in range(len(self._types)))
+                both = zip(self._types.items(), own, strict=True)
                 yield pa.table({name: text_values(text, name, kind, self._form) for (name, kind), text in both})
 
 
