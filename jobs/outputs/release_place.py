@@ -50,8 +50,15 @@ class ReleasePlace:
     def refuse_unready(self) -> None:
         """Refuse a place that cannot get a new release, before anything is charged. Raises: RequestError."""
 
-    def deliver(self) -> None:
-        """Put the published folder where it belongs, once however often it is called. Raises: PublishError."""
+    def deliver(self, *, remembered: bool) -> None:
+        """Put the published folder where it belongs, once however often it is called.
+
+        Args:
+            remembered: whether a ledger keeps the release, so that the same run can be published elsewhere.
+
+        Raises:
+            PublishError: it cannot be done, with what to do.
+        """
 
     def clear(self) -> None:
         """Remove what only stood in for it."""
@@ -94,13 +101,21 @@ class BucketPlace(ReleasePlace):
             hint = "choose another place; or if it is of a run that was killed, run that one's command again"
             raise RequestError(field=f"output {self.url!r}", message=message, hint=hint)
 
-    def deliver(self) -> None:
+    def deliver(self, *, remembered: bool) -> None:
         """See `ReleasePlace`."""
         try:
             object_folder.put(self.folder, self._objects, self.url)
         except RequestError as error:  # it is charged by now
             message = f"output {self.url!r}: {error.message}, which came meanwhile"
-            raise PublishError(f"{message}; run the same command with another --output, which costs nothing") from None
+            if remembered:
+                hint = "run the same command with another --output, which costs nothing"
+                self.clear()
+            else:  # its folder is named by what holds it: the folder's own name stands for the place in messages
+                hint = (
+                    "no ledger remembers this run, so another --output would draw anew and cost as much again: move the "
+                    f"release out of {str(self.folder.parent)!r} before you run any command with this --output"
+                )
+            raise PublishError(f"{message}; {hint}") from None
 
     def clear(self) -> None:
         """See `ReleasePlace`."""

@@ -266,9 +266,11 @@ def carry_out(
     return PublishedRun(folder=target, manifest=content, again=again, place=place)
 
 
-def _deliver(place: ReleasePlace, request: Request, run_id: str, folder: pathlib.Path) -> None:
+def _deliver(
+    place: ReleasePlace, request: Request, run_id: str, folder: pathlib.Path, *, remembered: bool = True
+) -> None:
     """Put a release wherever else it belongs. Errors as for `ReleasePlace.deliver` and `Outputs.deliver`."""
-    place.deliver()
+    place.deliver(remembered=remembered)
     request.outputs.deliver(folder, request.file.job.dataset, run_id)
 
 
@@ -340,7 +342,7 @@ def _unaccounted(production: Production, place: ReleasePlace, stop: Callable[[En
             # Out of a private folder that keeps its note: whoever is killed before the rename leaves no draw that others may
             # read, and the next command finds and destroys it.
             staging.publish_folder(whole, target)
-    _deliver(place, request, production.run_id, target)
+    _deliver(place, request, production.run_id, target, remembered=False)
     content = manifest.read_manifest(target)
     assert content is not None
     return PublishedRun(folder=target, manifest=content, again=again, place=place)

@@ -8,6 +8,7 @@ import concurrent.futures
 import json
 import os
 import pathlib
+import shutil
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -173,6 +174,35 @@ def test_a_store_that_falls_silent_before_the_end_gets_the_rest_from_the_same_co
         assert (said.code, other.names("one")) == (0, FILES), said.err
     assert charged(shop) == (0 if ledger else 1)
     assert waiting() == []
+
+
+@pytest.mark.parametrize("ledger", [[], ["--ledger", "none"]], ids=["with a ledger", "without"])
+def test_whoever_loses_a_race_is_told_what_another_place_costs_and_keeps_the_release(
+    shop: Shop, store: Store, call: Call, monkeypatch: pytest.MonkeyPatch, ledger: list[str]
+) -> None:
+    url = f"s3://{BUCKET}/lost-{len(ledger)}"
+    put = object_folder.put
+
+    def outrun(folder: pathlib.Path, place: S3Folder, shown: str) -> None:
+        place.create("manifest.json", b"of another release")
+        put(folder, place, shown)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(object_folder, "put", outrun)
+        said = call("run", shop.job, "--output", url, "--run-id", "one", *ledger)
+    assert said.code == 1
+    assert f"output {url!r}: holds another release, or part of one, which came meanwhile" in said.err
+    assert waiting() == (FILES if ledger else [])
+    if ledger:
+        assert "would draw anew and cost as much again" in said.err
+        assert "costs nothing" not in said.err
+        (kept,) = (release_place.own_cache.folder() / "to-publish").glob("*/release")
+        assert repr(str(kept.parent)) in said.err
+        shutil.rmtree(kept.parent)
+    else:
+        assert "another --output, which costs nothing" in said.err
+        assert call("run", shop.job, "--output", f"s3://{BUCKET}/two", "--run-id", "one").code == 0
+        assert (store.names("two"), charged(shop)) == (FILES, 1)
 
 
 @pytest.fixture
