@@ -134,10 +134,11 @@ class Asked:
         everything = dataclasses.replace(task, steps=dataclasses.replace(task.steps, asked=world.public.num_rows))
         known = PublicExamples.of(everything, world.public, key)
         with tempfile.TemporaryDirectory() as folder:
-            examples = Examples.write(folder, "encoded", [training], known.encoder, [UNIT])
+            hashes = votes.UnitHashes([UNIT], key)
+            examples = Examples.write(folder, "encoded", [training], known.encoder, [UNIT], hashes)
             if known.whitening is not None:
                 examples = examples.times(folder, "whitened", known.whitening)
-            blocks = votes.UnitBlocks.made([training], known.encoder, [UNIT], key, task.steps.teachers)
+            blocks = votes.UnitBlocks.of_units(examples, task.steps.teachers)
             found = votes.votes_of(everything, examples, blocks, known.rows, key)
         labels = known.encoder.labels(world.public.take(pa.array(known.places)))
         return cls(task, known, found, labels, held_out, key)

@@ -315,7 +315,7 @@ FAULTS_OF_VOTES = {
         "dp_pipelines.training.teachers.votes_fit:VotesFit._votes",
         "encoded = training.encoded(",
         "encoded = TrainingUnits(dataclasses.replace(training._all, held_out=1e-9)).encoded(",
-        "fit",
+        "units read by model",
     ),
     "a teacher sees two blocks": Fault(
         f"{VOTES}votes_of",

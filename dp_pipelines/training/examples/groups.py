@@ -99,16 +99,22 @@ class TrainingUnits(_Divided):
         return ~held_out
 
     def encoded(
-        self, stage: StagePlan, folder: str | os.PathLike[str], name: str, encoder: Encodes
+        self,
+        stage: StagePlan,
+        folder: str | os.PathLike[str],
+        name: str,
+        encoder: Encodes,
+        group_of: Callable[[pa.Table], NDArray[np.int64]] | None = None,
     ) -> "TrainingExamples":
         """These examples as numbers.
 
         Args:
             stage: the one that will read them. If its sums take units by turns, units are divided into so many groups.
-            folder, name, encoder: as for `Examples.write`.
+            folder, name, encoder, group_of: as for `Examples.write`.
         """
         separation = next((vectors.separation for vectors in stage.sums), None)
-        group_of = None if separation is None else functools.partial(self._group_of, separation)
+        if separation is not None:
+            group_of = functools.partial(self._group_of, separation)
         return TrainingExamples(Examples.write(folder, name, self.rows_for(stage), encoder, self._all.unit, group_of))
 
     def _group_of(self, separation: int, table: pa.Table) -> NDArray[np.int64]:

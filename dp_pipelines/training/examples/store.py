@@ -233,10 +233,15 @@ class Examples:
             self._touch((end - begin) * (self.width * 4 + 8))
             yield Chunk(self._features.array[begin:end], self._labels.array[begin:end], starts - begin)
 
+    @property
+    def groups(self) -> Places:
+        """The group of each unit."""
+        assert self._groups is not None, "units were not divided into groups"
+        return self._groups
+
     def in_group(self, group: int) -> Places:
         """The units of a group, ascending."""
-        assert self._groups is not None, "units were not divided into groups"
-        return np.flatnonzero(self._groups == group)
+        return np.flatnonzero(self.groups == group)
 
     def take(self, units: Places) -> Chunk:
         """Some units.

@@ -8,14 +8,14 @@ whatever order; each teacher votes once for each row. So one unit moves at most 
 
 import dataclasses
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from dp_pipelines.kernels import keys
-from dp_pipelines.kernels.columns import gather, hashing
+from dp_pipelines.kernels.columns import hashing
 from dp_pipelines.query.models.pate_model import PateModel
 from dp_pipelines.query.train_model import MLP
 from dp_pipelines.training import threads
@@ -64,27 +64,34 @@ class UnitBlocks:
     hashes: Words
 
     @classmethod
-    def made(
-        cls, tables: Iterable[pa.Table], labelled: store.Encodes, unit: Sequence[str], key: bytes, teachers: int
-    ) -> "UnitBlocks":
-        """The blocks of the units that `Examples.write` has written from the same tables, in the same order.
+    def of_units(cls, examples: Examples, teachers: int) -> "UnitBlocks":
+        """The blocks of examples that were written with `UnitHashes`.
 
         Args:
-            tables: each holds all rows of its units.
-            labelled: says which rows have a label.
-            unit: the columns of the privacy unit.
-            key: public bytes, the same for all runs of a plan.
+            examples: of the training units.
             teachers: how many blocks.
         """
-        digest = hashlib.sha256(b"dp_pipelines teachers\0" + key).digest()
-        salt, found = int.from_bytes(digest[:8], "little"), [np.zeros(0, np.uint64)]
-        for table in tables:
-            kept, counts = store.by_unit(table, unit, ~np.isnan(labelled.labels(table)))
-            first = kept[np.cumsum(counts) - counts]
-            columns = [gather.take(keys.plain_unit(table.column(name)), first) for name in unit]
-            found.append(hashing.mix(hashing.hash_columns(columns, salt)))
-        hashes = np.concatenate(found)
+        hashes = examples.groups.view(np.uint64)
         return cls((hashes % np.uint64(teachers)).astype(np.int64), hashes)
+
+
+@dataclasses.dataclass(frozen=True)
+class UnitHashes:
+    """For each row a number that follows from its unit alone: `group_of` of `Examples.write`.
+
+    Args:
+        unit: the columns of the privacy unit.
+        key: public bytes, the same for all runs of a plan.
+    """
+
+    unit: Sequence[str]
+    key: bytes
+
+    def __call__(self, table: pa.Table) -> Places:
+        """int64 (rows,), all 64 bits of it."""
+        digest = hashlib.sha256(b"dp_pipelines teachers\0" + self.key).digest()
+        columns = [keys.plain_unit(table.column(name)) for name in self.unit]
+        return hashing.mix(hashing.hash_columns(columns, int.from_bytes(digest[:8], "little"))).view(np.int64)
 
 
 def votes_of(task: PateModel, examples: Examples, blocks: UnitBlocks, rows: store.Features, key: bytes) -> Places:

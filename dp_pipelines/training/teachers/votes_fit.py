@@ -106,13 +106,13 @@ class VotesFit:
         )
 
     def _votes(self, training: TrainingUnits, stage: StagePlan, known: PublicExamples) -> NDArray[np.int64]:
-        encoded = training.encoded(stage, self.folder, "encoded", known.encoder)
+        hashes = votes.UnitHashes(self.task.unit_columns, self.key)
+        encoded = training.encoded(stage, self.folder, "encoded", known.encoder, hashes)
         if known.whitening is not None:
             encoded = encoded.times(self.folder, "whitened", known.whitening)
         examples = encoded.rows_for(stage)
         assert isinstance(examples, Examples)
-        unit, teachers = self.task.unit_columns, self.task.steps.teachers
-        blocks = votes.UnitBlocks.made(training.rows_for(stage), known.encoder, unit, self.key, teachers)
+        blocks = votes.UnitBlocks.of_units(examples, self.task.steps.teachers)
         return votes.votes_of(self.task, examples, blocks, known.rows, self.key)
 
 

@@ -92,10 +92,11 @@ def counted(task: PateModel, tables: list[pa.Table], folder: pathlib.Path, key: 
     """The votes, as a run finds them."""
     known = PublicExamples.of(task, public(), key)
     tables = table_for(task, tables)
-    examples = Examples.write(folder, "encoded", tables, known.encoder, task.unit_columns)
+    hashes = votes.UnitHashes(task.unit_columns, key)
+    examples = Examples.write(folder, "encoded", tables, known.encoder, task.unit_columns, hashes)
     if known.whitening is not None:
         examples = examples.times(folder, "whitened", known.whitening)
-    blocks = votes.UnitBlocks.made(tables, known.encoder, task.unit_columns, key, task.steps.teachers)
+    blocks = votes.UnitBlocks.of_units(examples, task.steps.teachers)
     assert len(blocks.of) == examples.units
     return votes.votes_of(task, examples, blocks, known.rows, key)
 
@@ -235,7 +236,8 @@ def test_a_unit_s_block_follows_from_the_unit_and_the_key_alone_and_blocks_are_a
     known = PublicExamples.of(task, public(200), KEY)
 
     def blocks(listed: list[pa.Table], key: bytes) -> list[int]:
-        return votes.UnitBlocks.made(listed, known.encoder, ["who"], key, 10).of.tolist()
+        written = Examples.write(tmp_path, "blocks", listed, known.encoder, ["who"], votes.UnitHashes(["who"], key))
+        return votes.UnitBlocks.of_units(written, 10).of.tolist()
 
     one_by_one = [blocks([table], KEY)[0] for table in tables]
     assert blocks(tables, KEY) == one_by_one
