@@ -71,11 +71,14 @@ def _words(task: PateModel, tests: float, answers: float, ahead: float) -> list[
     right = f"the first class is {ahead:,.0f} votes ahead of each other"
     if task.classes == 2:
         right = f"{math.ceil((steps.teachers + ahead) / 2):,} of {steps.teachers:,} teachers agree"
+    sure = f"an answer is that of the majority 95 times out of 100 from where {right}"
+    if ahead > steps.teachers:
+        sure = "the noise outweighs even votes that all agree: no answer is that of the majority 95 times out of 100"
     return [
         f"{steps.settled_asked:,} tests of whether {steps.settled_threshold:,} of {steps.teachers:,} teachers agree, each with "
         f"noise of {tests:,.0f} votes, and at most {steps.answers:,} answers, each count of votes with noise of {answers:,.0f}; "
         "all of them are paid for, whatever teachers vote",
-        f"an answer is that of the majority 95 times out of 100 from where {right}",
+        sure,
         f"rarely worth it: the student sees {steps.answers:,} answers, where kind: train learns from every label of every unit "
         "(docs/pate.md)",
     ]

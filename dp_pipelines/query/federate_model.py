@@ -61,6 +61,7 @@ class Rounds(Steps):
     0.2
     """
 
+    steps: Annotated[int, checks.Whole(low=1, high=MOST_ROUNDS)] = 40
     method: Literal["fedavg", "fedsgd"] = "fedavg"
     local_epochs: Annotated[int, checks.Whole(low=1, high=100)] | None = None
     local_examples: Annotated[int, checks.Whole(low=1, high=2**16)] | None = None

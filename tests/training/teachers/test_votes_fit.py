@@ -263,7 +263,9 @@ def test_a_plan_tells_when_votes_are_outweighed_and_when_teachers_are_many() -> 
     plan = Plan(epsilon=1.0, delta=1e-6, stages={"model": model(steps=Teachers(teachers=50))})
     told = votes_usefulness.of_votes("model", plan.trained["model"], plan.stages, Expectation(units=40))  # type: ignore[arg-type]
     assert any("not even votes that all agree" in hint for hint in told["hints"])
+    assert any("no answer is that of the majority" in words for words in told["words"])
     assert any("more teachers than units" in hint for hint in told["hints"])
     plan = Plan(epsilon=1.0, delta=1e-6, stages={"model": model(steps=Teachers(teachers=500))})
     many = votes_usefulness.of_votes("model", plan.trained["model"], plan.stages, Expectation(units=30_000))  # type: ignore[arg-type]
     assert many["hints"] == []
+    assert any("95 times out of 100 from where" in words for words in many["words"])
