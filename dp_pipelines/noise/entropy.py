@@ -1,9 +1,9 @@
 """The only door to randomness: words of the operating system's generator.
 
-In: how many. Out: uniform 64-bit words, or bytes for a salt. Holds: neither this module nor any caller keeps anything
-between calls, so a fork, a thread, a pickle or a restored process image never repeats a word, and there is no seed to
-set. Not covered: an operating system with a broken generator, or a virtual machine restored from a snapshot on a
-kernel that does not reseed. All our proofs assume that these words are independent and uniform.
+In: how many. Out: uniform 64-bit words, or bytes for a salt. Holds: this module keeps nothing between calls, so a fork,
+a thread, a pickle or a restored process image never repeats a word, and there is no seed to set. Not covered: what
+callers keep; an operating system with a broken generator, or a virtual machine restored from a snapshot on a kernel that
+does not reseed. All our proofs assume that these words are independent and uniform.
 """
 
 # `os.urandom` in blocks gives about 50 million words a second on one core, more than a sampler can use. A generator

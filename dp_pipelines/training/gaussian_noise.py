@@ -11,15 +11,16 @@ this process's memory.
 # How it works: the integer noise is k R + F, with R from the table of a discrete Gaussian and F from that of a rounded
 # one; together they are, to 2**-112, a rounded Gaussian of scale 2**22. Each takes half a word, since the operating
 # system's generator takes most of the time; if half a word does not settle a draw (at most one in 2**15), it takes
-# three more. Nothing is kept between calls, so a fork repeats nothing. Large sums are drawn in blocks by compiled loops
-# on all cores; small ones by NumPy, as are all where Numba is not installed. Both make the same draws of
-# the same words.
+# three more. Nothing is kept between sums. Large sums are drawn in blocks by compiled loops, on all cores and before the
+# sum is complete; small ones by NumPy, as are all where Numba is not installed. Of the same words both make the same
+# block.
 #
 # INTERNAL, like `noise.samplers`: the source of words is for tests.
 
 import dataclasses
 import functools
 import math
+import os
 from collections import deque
 from collections.abc import Callable
 from fractions import Fraction
@@ -138,7 +139,10 @@ class NoisySum:
             what one call of `release` takes; None where that would gain nothing: of small sums, without Numba.
         """
         # Words that are not the operating system's are a test's, which wants them in order.
-        return Begun(self.size, self.words) if self._in_blocks and self.words is entropy.words else None
+        if self.words is not entropy.words or not self._in_blocks:
+            return None
+        check()
+        return Begun(self.size, self.words)
 
     def release(self, total: Floats, begun: "Begun | None" = None) -> Floats:
         """The sum with noise.
@@ -180,7 +184,7 @@ class NoisySum:
 
     @property
     def _in_blocks(self) -> bool:
-        return self.size >= LARGE and libraries.compiles()
+        return self.size >= LARGE and libraries.compiles() and _loop() is not None
 
     def _drawn(self) -> Integers:
         """The noise of all coordinates in fine steps."""
@@ -202,10 +206,11 @@ class Begun:
     """
 
     def __init__(self, size: int, words: WordSource) -> None:
-        self._parts = _parts(words)
-        self._noise: Integers | None = np.zeros(size, np.int64)
+        self._parts, self._process = _parts(words), os.getpid()
+        self._noise = np.zeros(size, np.int64)
         self._left = deque(range(0, size, CHUNK))
         self._drawn = np.zeros(len(self._left), np.bool_)
+        self._taken = deque([False])
 
     def draw_a_block(self) -> bool:
         """Draw a block that nobody has taken; false if there is none."""
@@ -213,7 +218,6 @@ class Begun:
             begin = self._left.popleft()
         except IndexError:
             return False
-        assert self._noise is not None
         block = self._noise[begin : begin + CHUNK]
         block[:] = _noise_of(self._parts, len(block), _Part.draw_compiled)
         self._drawn[begin // CHUNK] = True
@@ -226,38 +230,37 @@ class Begun:
             workers: threads that draw the rest.
 
         Raises:
-            AssertionError: it was taken before, or another thread has not finished a block.
+            AssertionError: it was taken before, or another thread has not finished a block, or another process began it.
         """
 
-        def rest(worker: int) -> None:
+        def rest() -> None:
             while self.draw_a_block():
                 pass
 
-        threads.spread(rest, range(min(workers, len(self._left))), workers)
-        noise, self._noise = self._noise, None
-        if noise is None or not self._drawn.all():
+        threads.together(rest, min(workers, len(self._left)))
+        if os.getpid() != self._process:  # it has the same noise
+            raise AssertionError("noise is taken in the process that has begun it")
+        if not self._taken or not self._drawn.all():
             raise AssertionError("noise is taken once, when all of it is drawn")
-        return noise
+        self._taken.pop()
+        return self._noise
 
 
 @dataclasses.dataclass(frozen=True)
 class _Part:
-    """One part of the noise: a law, and where words come from."""
+    """One part of the noise: a law with its tables for halves of words, and where words come from."""
 
     law: Law
     words: WordSource
+    tables: TableLayout
+    entries: NDArray[np.uint32]
 
-    @functools.cached_property
-    def tables(self) -> TableLayout:
-        """The tables of the law for halves of words; built once in a process."""
+    @classmethod
+    def of(cls, law: Law, words: WordSource) -> "_Part":
+        """The part of a law; its tables are built once in a process."""
         # Build one at a time; otherwise all threads of a worker would build the same tables.
         with interval_arithmetic.building():
-            return _tables(self.law)
-
-    @functools.cached_property
-    def entries(self) -> NDArray[np.uint32]:
-        """The entries of the table, of at most 32 bits."""
-        return _entries(self.law)
+            return cls(law, words, _tables(law), _entries(law))
 
     def draw(self, n: int) -> Integers:
         """`n` independent draws."""
@@ -265,11 +268,10 @@ class _Part:
 
     def draw_compiled(self, n: int) -> Integers:
         """What `draw` gives of the same words for up to `samplers.CHUNK` draws, by a loop without Python's lock."""
-        from dp_pipelines.training.kernels import noise_loops  # needs Numba
-
-        ((_, table),) = self.tables.digits
+        ((_, table),), loop = self.tables.digits, _loop()
+        assert loop is not None
         out, tied, halves = np.empty(n, np.int64), np.empty(n, np.int64), self._halves(n)
-        ties = noise_loops.draws(halves, self.entries, len(self.entries) - 1, out, tied)
+        ties = loop(halves, self.entries, len(self.entries) - 1, out, tied)
         if ties:
             where = tied[:ties]
             columns = halves[where] & np.uint32(len(self.entries) - 1)
@@ -279,7 +281,10 @@ class _Part:
 
     def _halves(self, n: int) -> NDArray[np.uint32]:
         """`n` halves of words."""
-        return self.words(-(-n // 2)).view(np.uint32)[:n]
+        found = self.words(-(-n // 2)).view(np.uint32)[:n]
+        if found.shape != (n,):  # a draw without a word would be what the memory holds
+            raise AssertionError("a source gives as many words as it is asked for")
+        return found
 
     def _further(self, n: int) -> Words:
         """`n` halves of words, each as a word of a table."""
@@ -308,7 +313,21 @@ def _entries(law: Law) -> NDArray[np.uint32]:
 
 def _parts(words: WordSource) -> tuple[_Part, _Part]:
     """The coarse and the fine part."""
-    return _Part(DiscreteGaussian(Fraction(COARSE)), words), _Part(RoundedGaussian(Fraction(FINE)), words)
+    return _Part.of(DiscreteGaussian(Fraction(COARSE)), words), _Part.of(RoundedGaussian(Fraction(FINE)), words)
+
+
+@functools.cache
+def _loop() -> Callable[..., int] | None:
+    """The compiled loop, tried before a draw relies on it; None where it cannot be had: then NumPy draws."""
+    try:
+        from dp_pipelines.training.kernels import noise_loops
+
+        single, whole = np.zeros(2, np.uint32), np.zeros(2, np.int64)
+        noise_loops.draws(single, single, 1, whole, whole.copy())
+    except Exception:  # a Numba that does not fit this NumPy, or cannot compile: not worth a charged run
+        return None
+    found: Callable[..., int] = noise_loops.draws
+    return found
 
 
 def _root_above(number: int) -> Fraction:

@@ -5,10 +5,11 @@ Not covered: whether the function holds Python's lock.
 """
 
 import concurrent.futures
+import contextlib
 import functools
 import os
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 Part = TypeVar("Part")
@@ -43,29 +44,42 @@ def in_order(of: Callable[[Part], Result], parts: Iterator[Part], threads: int |
             yield waiting.popleft().result()
 
 
-def spread(of: Callable[[Part], Result], parts: Sequence[Part], threads: int) -> list[Result]:
-    """The result of `of` for each part, in order; the threads stay for later calls, as work of a millisecond needs it.
+def together(work: Callable[[], None], threads: int) -> None:
+    """Call `work` in several threads at once; returns when all calls have ended. The threads stay for later calls.
 
     Args:
-        of: called in several threads; must not call `spread` itself.
-        parts: all of them.
-        threads: how many, this one included, which takes the first of every so many parts.
+        work: takes what is left of a common task until nothing is; must not call `together` itself.
+        threads: how many, this one included, which does all where no other can be had.
 
-    >>> spread(lambda number: number * number, range(5), 2)
-    [0, 1, 4, 9, 16]
+    >>> left, done = deque(range(5)), []
+    >>> def work() -> None:
+    ...     while left:
+    ...         done.append(left.popleft())
+    >>> together(work, 2)
+    >>> sorted(done)
+    [0, 1, 2, 3, 4]
     """
-    if threads == 1 or len(parts) <= 1:
-        return [of(part) for part in parts]
-    pool = _kept(os.getpid(), threads - 1)
-    helping = {place: pool.submit(of, part) for place, part in enumerate(parts) if place % threads}
-    own = {place: of(part) for place, part in enumerate(parts) if place not in helping}
-    return [own[place] if place in own else helping[place].result() for place in range(len(parts))]
+    helping: list[concurrent.futures.Future[None]] = []
+    try:
+        # Raised if no thread can be started, for example because the interpreter ends: then there are fewer.
+        with contextlib.suppress(RuntimeError):
+            for _ in range(threads - 1):
+                helping.append(_kept(threads - 1).submit(work))
+        work()
+    finally:
+        concurrent.futures.wait(helping)
+    for helper in helping:
+        helper.result()
 
 
 @functools.lru_cache(maxsize=4)
-def _kept(process: int, threads: int) -> concurrent.futures.ThreadPoolExecutor:
-    """The threads of `spread` in this process; a fork has none of its parent's."""
-    return concurrent.futures.ThreadPoolExecutor(threads, "dp-spread")
+def _kept(threads: int) -> concurrent.futures.ThreadPoolExecutor:
+    """The threads of `together`."""
+    return concurrent.futures.ThreadPoolExecutor(threads, "dp-together")
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_kept.cache_clear)  # none of the parent's threads is there
 
 
 def processors() -> int:

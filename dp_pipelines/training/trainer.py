@@ -337,7 +337,7 @@ class _Floats:
     begun: Begun | None
 
     def of(self, chunk: Any) -> Floats:
-        if self.begun is not None and isinstance(self.kernel, HelpingKernel):
+        if self.begun is not None and isinstance(self.kernel, HelpingKernel) and self.kernel.helps:
             return self.kernel.clipped_sum(self.parameters, chunk, self.clip_norm, beside=self.begun.draw_a_block)
         return self.kernel.clipped_sum(self.parameters, chunk, self.clip_norm)
 

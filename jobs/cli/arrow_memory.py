@@ -22,4 +22,9 @@ def choose() -> None:
     import pyarrow as pa
 
     if "jemalloc" in pa.supported_memory_backends():
-        pa.set_memory_pool(pa.jemalloc_memory_pool())
+        pool = pa.jemalloc_memory_pool()
+        try:
+            pa.allocate_buffer(64, memory_pool=pool)
+        except (pa.ArrowException, MemoryError):  # on a machine whose pages are larger than those it was compiled for
+            return
+        pa.set_memory_pool(pool)

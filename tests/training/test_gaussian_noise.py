@@ -1,7 +1,9 @@
 """Noise on the fine lattice: its law, what its two parts add up to, and that rounding is paid for."""
 
+import concurrent.futures
 import itertools
 import math
+import os
 import subprocess
 import sys
 import threading
@@ -18,6 +20,7 @@ from dp_pipelines.errors import RequestError
 from dp_pipelines.noise import alias_tables, entropy, interval_arithmetic, magnitudes, samplers
 from dp_pipelines.training import gaussian_noise, libraries, threads
 from dp_pipelines.training.gaussian_noise import NoisySum
+from dp_pipelines.training.kernels import noise_loops
 
 N = 2_000_000
 ALPHA = 1e-9
@@ -132,6 +135,49 @@ def test_noise_that_was_begun_is_taken_once_and_only_when_all_of_it_is_drawn() -
     thread.join()
 
 
+def test_a_fork_between_begin_and_release_releases_in_the_process_that_has_begun_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made = of_size(2 * samplers.CHUNK)
+    begun, child = made.begin(), os.getpid() + 1
+    monkeypatch.setattr(os, "getpid", lambda: child)
+    with pytest.raises(AssertionError, match="process"):
+        made.release(np.zeros(made.size), begun)
+
+
+@pytest.mark.parametrize("size", [3, 2 * samplers.CHUNK])
+def test_a_source_with_too_few_words_gives_no_noise(size: int) -> None:
+    made = NoisySum(
+        size=size, norm=1.0, multiplier=Fraction(4), slack=0.0, words=lambda n: np.arange(n - 1, dtype=np.uint64)
+    )
+    with pytest.raises(AssertionError, match="as many words"):
+        made.release(np.zeros(size))
+
+
+def test_where_no_thread_can_be_started_one_draws_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*ignored: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threads, "processors", lambda: 4)
+    monkeypatch.setattr(concurrent.futures.ThreadPoolExecutor, "submit", refused)
+    made = of_size(9 * samplers.CHUNK)
+    assert np.count_nonzero(np.rint(made.release(np.zeros(made.size)) * made.steps)) > 0.999 * made.size
+
+
+def test_where_loops_cannot_be_compiled_numpy_draws(monkeypatch: pytest.MonkeyPatch) -> None:
+    def uncompilable(*ignored: object) -> None:
+        raise ImportError("Numba needs NumPy 2.4 or less")
+
+    monkeypatch.setattr(noise_loops, "draws", uncompilable)
+    gaussian_noise._loop.cache_clear()
+    try:
+        made = of_size(gaussian_noise.LARGE)
+        assert made.begin() is None
+        assert np.count_nonzero(made.release(np.zeros(made.size))) > 0.999 * made.size
+    finally:
+        gaussian_noise._loop.cache_clear()
+
+
 def test_small_sums_those_of_a_tests_words_and_all_without_a_compiler_are_drawn_in_one_go(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -165,6 +211,38 @@ assert len(np.unique([*np.frombuffer(os.read(reading, 800)), *drawn[:100]])) > 1
 
 def test_a_fork_of_a_process_that_has_drawn_in_threads_draws_anew_in_threads_of_its_own() -> None:
     done = subprocess.run([sys.executable, "-c", FORKED], capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+FORKED_WHILE_BUILDING = """
+import os, threading, time
+from fractions import Fraction
+import numpy as np
+from dp_pipelines.training import gaussian_noise
+from dp_pipelines.training.gaussian_noise import NoisySum
+right, inside = gaussian_noise.lay_out, threading.Event()
+def slow(*given, **more):
+    inside.set()
+    time.sleep(2)
+    return right(*given, **more)
+gaussian_noise.lay_out = slow
+made = NoisySum(size=16, norm=1.0, multiplier=Fraction(1), slack=0.0)
+thread = threading.Thread(target=made.release, args=(np.zeros(16),))
+thread.start()
+inside.wait()
+child = os.fork()
+if child == 0:
+    gaussian_noise.lay_out = right
+    made.release(np.zeros(16))
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+thread.join()
+"""
+
+
+def test_a_child_draws_although_a_thread_of_its_parent_was_building_the_tables() -> None:
+    command = [sys.executable, "-c", FORKED_WHILE_BUILDING]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
 
 

@@ -35,7 +35,8 @@ class Total:
     def add(self, vector: Floats) -> None:
         """Add a vector. Knuth's two-sum finds exactly what rounding takes from the sum; it goes to the second word."""
         if self._empty:  # as in most steps of a network, which take one chunk
-            self._high, self._empty = vector + 0.0, False
+            np.add(vector, 0.0, out=self._high)
+            self._empty = False
             return
         high = self._high + vector
         before = high - vector

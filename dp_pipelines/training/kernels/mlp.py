@@ -94,6 +94,7 @@ class MLPKernel:
         # For each size of units, the usable places of a block; empty before `check_places`.
         self._places: dict[int, NDArray[np.bool_]] = {}
         self._pool: concurrent.futures.ThreadPoolExecutor | None = None
+        self._adding = False
 
     def initial(self) -> Floats:
         """The parameters before the first step: drawn from the key, the last layer zero."""
@@ -131,6 +132,9 @@ class MLPKernel:
         work: Iterator[Block | int] = itertools.chain(
             blocks(starts, SIZES, lambda size: int(self._places[size].sum())), large
         )
+        if self._adding:  # two at once, or after one that was broken off, would add units twice
+            raise AssertionError("a sum of this kernel has not come to its end")
+        self._adding = True
         turn = threading.Lock()
 
         def taken() -> Block | int | None:
@@ -159,10 +163,17 @@ class MLPKernel:
         if helpers > 0 and self._pool is None:
             self._pool = concurrent.futures.ThreadPoolExecutor(self.threads - 1, "dp-mlp")
         with self._blas.limit(limits=1, user_api="blas"):
-            helping = [self._pool.submit(share, number) for number in range(1, helpers + 1)] if self._pool else []
-            share(0)
+            helping: list[concurrent.futures.Future[None]] = []
+            try:
+                if self._pool is not None:
+                    for number in range(1, helpers + 1):
+                        helping.append(self._pool.submit(share, number))
+                share(0)
+            finally:  # the next sum must not find them at work
+                concurrent.futures.wait(helping)
             for helper in helping:
                 helper.result()
+        self._adding = False
         # A unit's vector is no longer than `unit`: float64 holds the sums of all (docs/proofs/training_mlp.md, 2).
         for desk in self._desks[1 : helpers + 1]:
             self._desks[0].merge(desk)

@@ -3,6 +3,7 @@
 from fractions import Fraction
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,6 +22,16 @@ def test_a_sum_of_numbers_on_one_lattice_is_rounded_once(parts: list[tuple[int, 
     numbers = [float(digits) * 2.0**exponent for digits, exponent in parts]
     exact = sum(map(Fraction, numbers), Fraction(0))
     assert added(numbers) == float(exact)
+
+
+def test_a_sum_is_in_float64_and_of_its_own_size_whatever_comes_first() -> None:
+    total = Total(3)
+    total.add(np.ones(3, np.float32))
+    total.add(np.full(3, 2.0**-40))
+    assert total.value().dtype == np.float64
+    assert total.value().tolist() == [1 + 2.0**-40] * 3
+    with pytest.raises(ValueError, match="shape"):
+        Total(3).add(np.ones(5))
 
 
 def test_plain_addition_would_lose_what_the_second_word_keeps() -> None:

@@ -8,6 +8,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from fractions import Fraction
@@ -146,6 +147,29 @@ def test_what_threads_do_beside_is_done_to_its_end_and_changes_no_bit() -> None:
     with_work = kernel.clipped_sum(parameters(kernel), all_of(few), 1.0, beside=beside)
     assert sorted(done) == list(range(100))
     assert with_work.tobytes() == kernel.clipped_sum(parameters(kernel), all_of(few), 1.0).tobytes()
+
+
+def test_after_a_sum_that_was_broken_off_its_threads_are_at_rest_and_its_kernel_adds_no_more() -> None:
+    few = Few(units_of([1] * (3 * BLOCK), 3), WIDTH)
+    kernel = MLPKernel(width=WIDTH, hidden=(7, 4), label=LABELS["classes"], key=b"test", threads=2)
+    kernel.check_places()
+    main, busy = threading.current_thread(), threading.Event()
+    done = []
+
+    def beside() -> bool:
+        if threading.current_thread() is main:
+            assert busy.wait(60)
+            raise OSError("no more words")
+        busy.set()
+        time.sleep(0.2)
+        done.append(True)
+        return False
+
+    with pytest.raises(OSError, match="words"):
+        kernel.clipped_sum(parameters(kernel), all_of(few), 1.0, beside=beside)
+    assert done == [True], "nobody is still at work"
+    with pytest.raises(AssertionError, match="not come to its end"):
+        kernel.clipped_sum(parameters(kernel), all_of(few), 1.0)
 
 
 def test_threads_and_chunks_change_no_bit() -> None:
