@@ -37,7 +37,7 @@ from dp_pipelines.training.description import Statement
 from dp_pipelines.training.drawing import Drawing
 from dp_pipelines.training.examples.split import split
 from dp_pipelines.training.federated.simulated_clients import simulated_clients
-from dp_pipelines.training.gaussian_noise import NoisySum
+from dp_pipelines.training.gaussian_noise import Begun, NoisySum
 from dp_pipelines.training.kept_draws import InMemory
 
 JOB = REPOSITORY / "examples" / "ta_feng" / "federated.yaml"
@@ -76,7 +76,7 @@ class WithoutNoise(Drawing):
 
 
 class _Exact(NoisySum):
-    def release(self, total: Floats) -> Floats:
+    def release(self, total: Floats, begun: Begun | None = None) -> Floats:
         return total.copy()
 
 
