@@ -84,7 +84,6 @@ class Rounds(Steps):
             if getattr(self, name) not in known:
                 raise RequestError(field=name, message="must be one of " + ", ".join(known), hint="or leave it out")
         super().__post_init__()
-        checks.whole(self.steps, "rounds", low=1, high=MOST_ROUNDS)
         for name in _OF_AVERAGING:
             if self.method != "fedavg" and getattr(self, name) is not None:
                 message = "is for method: fedavg, whose clients take steps of their own"

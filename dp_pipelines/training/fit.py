@@ -135,8 +135,7 @@ class Fit:
         """Refuse a task or tables that public facts show to be impossible, before anything is paid for.
 
         Raises:
-            RequestError: the task cannot be trained here, or a column is missing or has a type that does not fit its
-                feature.
+            RequestError: the task cannot be trained here, or a column is missing or of a type that does not fit.
         """
         kernel_of(self.task, self.key)
         if isinstance(self.task, PateModel):

@@ -148,7 +148,7 @@ def test_the_audit_finds_a_round_with_the_noise_of_another(monkeypatch: pytest.M
         ({"local_epochs": 0}, "local_epochs"),
         ({"local_examples": 1.5}, "local_examples"),
         ({"local_rate": math.inf}, "local_rate"),
-        ({"steps": 1001}, "rounds"),
+        ({"steps": 1001}, "steps"),
         ({"steps": 0}, "steps"),
         ({"sampling_rate": 0}, "sampling_rate"),
         ({"l2": 0.5}, "l2"),
