@@ -22,7 +22,7 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,12 +37,9 @@ from dp_pipelines.training.features.code_layout import CodeLayout
 from dp_pipelines.training.features.encoder import layout_of
 from dp_pipelines.training.gaussian_noise import NoisySum
 from dp_pipelines.training.kept_draws import InMemory, Released
-from dp_pipelines.training.kernels import protocols
 from dp_pipelines.training.kernels.of_task import kernel_of
+from dp_pipelines.training.kernels.protocols import CodedKernel, Kernel
 from dp_pipelines.training.libraries import compiles
-
-if TYPE_CHECKING:
-    from dp_pipelines.training.kernels.protocols import Kernel
 
 Floats = NDArray[np.float64]
 Places = NDArray[np.int64]
@@ -331,7 +328,7 @@ class _Rows:
         yield _unit(self.features, 1.0)
 
 
-def reach_of_kernel(task: TrainModel, kernel: "Kernel") -> float:
+def reach_of_kernel(task: TrainModel, kernel: Kernel) -> float:
     """The longest vector that a model's kernel lets an extreme unit add, over the clip norm.
 
     Tries units with one row and with many, with ordinary features and with ones far beyond an encoder's range, and both
@@ -349,9 +346,9 @@ def reach_of_kernel(task: TrainModel, kernel: "Kernel") -> float:
     return longest / clip_norm
 
 
-def _extreme_units(task: TrainModel, kernel: "Kernel", label: float) -> "Iterator[tuple[Kernel, Any]]":
+def _extreme_units(task: TrainModel, kernel: Kernel, label: float) -> Iterator[tuple[Kernel, Any]]:
     """Units, each with the kernel to ask: one that reads codes whitens them evenly or unevenly."""
-    if not isinstance(kernel, protocols.CodedKernel):
+    if not isinstance(kernel, CodedKernel):
         yield from ((kernel, _unit(rows, label)) for rows in _extreme_rows(task.width))
         return
     even = np.eye(task.width)
@@ -361,7 +358,7 @@ def _extreme_units(task: TrainModel, kernel: "Kernel", label: float) -> "Iterato
             yield whitened, _CodedRows(layout_of(task.features, task.pairs), rows).unit(label, whitened.multiply)
 
 
-def kernel_for(task: TrainModel) -> "Kernel":
+def kernel_for(task: TrainModel) -> Kernel:
     """The kernel of a task, from public bytes.
 
     Raises:

@@ -1,7 +1,7 @@
-"""Work on parts of the examples in several threads, with the results in order.
+"""Work in several threads: on parts of the examples with the results in order, or on a task that all of them share.
 
-In: a function, parts. Out: its results, in the order of the parts. Holds: of `in_order` only a few parts are in memory at a time.
-Not covered: whether the function holds Python's lock.
+In: a function, and the parts. Out: its results, in the order of the parts (`in_order`); or nothing (`together`). Holds:
+only a few parts are in memory at a time. Not covered: whether the function holds Python's lock.
 """
 
 import concurrent.futures

@@ -5,9 +5,8 @@ pool, and so does an Arrow without jemalloc. Not covered: Beam's workers, and pr
 is theirs to choose.
 """
 
-# Arrow's own choice, mimalloc, asks the kernel for large pages: where memory is scattered, the kernel gathers them
-# first. That took a third of a join's processor time (`benchmarks/join.py`: 0.3 or 1.5 s of system time for the same
-# job, by what ran before).
+# With Arrow's own choice, mimalloc, the system time of one and the same job differs several times over, by what ran
+# before; with it, two gates of `benchmarks/join.py` fail.
 
 import os
 
