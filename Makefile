@@ -176,6 +176,7 @@ bench: $(VENV) $(PEERS) $(TUMULT)  ## compare time, memory and accuracy with oth
 	$(BIN)/python benchmarks/accounting.py
 	$(BIN)/python benchmarks/aggregate.py --large
 	$(BIN)/python benchmarks/join.py
+	$(BIN)/python benchmarks/formats.py
 	$(BIN)/python benchmarks/accuracy.py
 	$(BIN)/python benchmarks/quantiles.py
 	$(BIN)/python benchmarks/bounds.py

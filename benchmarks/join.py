@@ -9,26 +9,21 @@ covered: whether the numbers are right, which tests/engines/test_joins.py and te
 """
 
 import argparse
-import dataclasses
 import json
 import multiprocessing
-import os
 import pathlib
 import shutil
 import statistics
-import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Iterable, Sequence
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 from gates import Gate, gates_table
 from measure import HERE, REPOSITORY, cores, read_options, say, versions
+from whole_processes import Runs, busy_note, in_turns, middle, ratio, run_of
 
-COMMAND = pathlib.Path(sys.executable).parent / "dp-pipelines"
 TUMULT_PYTHON = REPOSITORY / ".venv-tumult" / "bin" / "python"
 OF_A_GROUP, OF_A_PART = 1_000_000, 5_000_000
 DAYS, STORES, FEW = 28, 100, 1_000
@@ -95,18 +90,6 @@ and of Spark's Python workers.
 """
 
 
-@dataclasses.dataclass(frozen=True)
-class Used:
-    """What a process took."""
-
-    cpu: float
-    seconds: float
-    mib: float
-
-
-Runs = dict[str, list[Used]]
-
-
 def table(rows: int, units: int, number: int, names: tuple[str, str]) -> pa.Table:
     """Rows of a table: unit, day, id, and what is summed."""
     made = np.random.default_rng(number)
@@ -142,42 +125,6 @@ def write_jobs(folder: pathlib.Path, on_day: bool, stage: str = STAGE) -> None:
     (folder / "join.yaml").write_text(JOINED + join + stage)
     alone = "dataset: one\nsource: {parquet: one.parquet}\nprivacy_unit: customer\n"
     (folder / "one.yaml").write_text(alone + stage)
-
-
-def measured(command: Sequence[str], folder: pathlib.Path) -> Used:
-    """What a process takes. One that prints a line of JSON says itself what its children took that it does not wait for."""
-    begin = time.perf_counter()
-    with tempfile.TemporaryDirectory() as out:
-        process = subprocess.Popen(
-            [part.replace("OUT", f"{out}/out") for part in command],
-            cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
-        )  # fmt: skip
-        said, errors = process.stdout, process.stderr
-        assert said is not None
-        assert errors is not None
-        # What goes to stderr is short but for Spark, which is told to keep quiet.
-        last = said.read().splitlines()[-1:]
-        told = errors.read()
-        _, status, used = os.wait4(process.pid, 0)
-    if status:
-        raise SystemExit(f"{command} failed: {told[-2000:]}")
-    more = json.loads(last[0])["cpu"] if last and last[0].startswith('{"cpu"') else 0.0
-    return Used(max(used.ru_utime + used.ru_stime, more), time.perf_counter() - begin, used.ru_maxrss / 1024)
-
-
-def in_turns(ways: dict[str, list[str]], folder: pathlib.Path, rounds: int, what: str) -> Runs:
-    """What each way takes in each round."""
-    found: Runs = {name: [] for name in ways}
-    for number in range(rounds):
-        for name, command in ways.items():
-            found[name].append(measured(command, folder))
-            say(f"{what}, round {number + 1}: {name}: {found[name][-1].cpu:.2f} CPU s")
-    return found
-
-
-def run_of(job: str) -> list[str]:
-    """The command that runs a job."""
-    return [str(COMMAND), "run", "--ledger", "none", "--output", "OUT", job]
 
 
 def compared(folder: pathlib.Path, rows: int, units: int, on_day: bool, rounds: int) -> Runs:
@@ -216,17 +163,12 @@ def started(folder: pathlib.Path, rounds: int) -> float:
     make(folder, FEW, FEW // 13, 1)
     write_jobs(folder, on_day=True)
     runs = in_turns({OURS: run_of("join.yaml")}, folder, rounds, f"{FEW:,} rows")
-    return statistics.median(one.cpu for one in runs[OURS])
+    return middle(runs[OURS])
 
 
 def pairs(rows: int, units: int) -> int:
     """How many pairs two tables have on the unit alone, about."""
     return rows * rows // units
-
-
-def ratio(runs: Runs, other: str) -> float:
-    """The median over rounds of processor seconds of the join, by those of another way."""
-    return statistics.median(one.cpu / two.cpu for one, two in zip(runs[OURS], runs[other], strict=True))
 
 
 def runs_table(runs: Runs) -> str:
@@ -235,27 +177,16 @@ def runs_table(runs: Runs) -> str:
     for name, used in runs.items():
         cpu = [one.cpu for one in used]
         memory = f"{max(one.mib for one in used) / 1024:.2f}" if name != TUMULT else ""
-        times = "" if name == OURS else f"{ratio(runs, name):.2f}"
+        times = "" if name == OURS else f"{ratio(runs, OURS, name):.2f}"
         lines.append(
             f"| {name} | {statistics.median(cpu):.2f} ({min(cpu):.2f} to {max(cpu):.2f}) | {memory} | {times} |"
         )
     return "\n".join(lines)
 
 
-def busy_note(runs: Iterable[Runs]) -> str:
-    """What the machine did beside: less than one core for a process with as many threads as cores."""
-    share = statistics.median(one.cpu / one.seconds for found in runs for one in found[OURS])
-    if share >= 1:
-        return ""
-    return (
-        f"**The machine was shared:** the join got {share:.1f} of its {cores()} cores, so that no seconds are told. Processor\n"
-        "seconds are larger than on a quiet machine, and not for all ways by the same factor.\n"
-    )
-
-
 def of_rows_note(start: float, day: Runs) -> str:
     """What of the join is not about rows, which explains most of its distance to a process without a plan."""
-    ours, theirs = (statistics.median(one.cpu for one in day[name]) for name in (OURS, DUCKDB))
+    ours, theirs = (middle(day[name]) for name in (OURS, DUCKDB))
     return (
         f"Whatever the rows, the join's process takes {start:.1f} CPU s: those of the same job over {FEW:,} rows. The rest\n"
         f"of its {ours:.1f} is {(ours - start) / theirs:.2f} times what DuckDB's process takes. "
@@ -270,7 +201,7 @@ def page(rows: int, units: int, start: float, day: Runs, alone: Runs, tumult: Ru
         "## Gates\n",
         gates_table(gates) + "\n",
         of_rows_note(start, day),
-        busy_note([day, alone]),
+        busy_note(day[OURS] + alone[OURS]),
         "## All runs\n",
         f"{ON_DAY.capitalize()}; one table has {2 * rows:,} rows:\n",
         runs_table(day) + "\n",
@@ -290,10 +221,12 @@ def page(rows: int, units: int, start: float, day: Runs, alone: Runs, tumult: Ru
 def judged(rows: int, units: int, day: Runs, alone: Runs) -> list[Gate]:
     """The limits of the join."""
     return [
-        Gate(name=f"{ON_DAY}, relative to one table of {2 * rows:,} rows", figure=ratio(day, ONE), limit=1.2),
-        Gate(name=f"{ON_DAY}, relative to DuckDB's join without privacy", figure=ratio(day, DUCKDB), limit=1.3),
+        Gate(name=f"{ON_DAY}, relative to one table of {2 * rows:,} rows", figure=ratio(day, OURS, ONE), limit=1.2),
+        Gate(name=f"{ON_DAY}, relative to DuckDB's join without privacy", figure=ratio(day, OURS, DUCKDB), limit=1.3),
         Gate(
-            name=f"{ALONE}, relative to one table of {pairs(rows, units):,} rows", figure=ratio(alone, ONE), limit=1.2
+            name=f"{ALONE}, relative to one table of {pairs(rows, units):,} rows",
+            figure=ratio(alone, OURS, ONE),
+            limit=1.2,
         ),
     ]
 
@@ -315,7 +248,7 @@ def main(arguments: list[str] | None = None) -> int:
         alone = compared(folder / "alone", rows, units, on_day=False, rounds=options.rounds)
     gates = judged(rows, units, day, alone)
     (options.out / "join.md").write_text(page(rows, units, start, day, alone, tumult, gates))
-    print(gates_table(gates), busy_note([day, alone]), sep="\n\n")
+    print(gates_table(gates), busy_note(day[OURS] + alone[OURS]), sep="\n\n")
     return options.verdict("join.md", all(gate.holds for gate in gates))
 
 

@@ -9,7 +9,7 @@ import json
 import pathlib
 import struct
 import urllib.parse
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import deltalake
@@ -77,17 +77,21 @@ def jsonl(table: pa.Table, folder: pathlib.Path) -> dict[str, Any]:
     folder.mkdir()
     texts = table.set_column(2, "day", table["day"].cast(pa.string()))
     texts = texts.set_column(3, "paid_at", pc.strftime(table["paid_at"], "%Y-%m-%dT%H:%M:%S"))
-    lines = (json.dumps(row, ensure_ascii=False) for row in texts.to_pylist())
-    (folder / "a.jsonl").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    with open(folder / "a.jsonl", "w", encoding="utf-8") as stream:
+        stream.writelines(f"{json.dumps(row, ensure_ascii=False)}\n" for row in _rows(texts))
     return {"jsonl": str(folder / "*.jsonl"), "types": TYPES}
 
 
-def avro(table: pa.Table, folder: pathlib.Path) -> dict[str, Any]:
+def avro(table: pa.Table, folder: pathlib.Path, codec: str = "deflate") -> dict[str, Any]:
     """One Avro file."""
     folder.mkdir()
     with open(folder / "a.avro", "wb") as stream:
-        fastavro.writer(stream, AVRO, table.to_pylist(), codec="deflate")
+        fastavro.writer(stream, AVRO, _rows(table), codec=codec)
     return {"avro": str(folder / "*.avro")}
+
+
+def _rows(table: pa.Table) -> Iterator[dict[str, Any]]:
+    return (row for batch in table.to_batches(max_chunksize=2**16) for row in batch.to_pylist())
 
 
 def delta(table: pa.Table, folder: pathlib.Path) -> dict[str, Any]:
