@@ -215,6 +215,9 @@ def cluster(
         try:
             made.start()
             yield made
+        except Exception:
+            print(made.logs(), file=sys.stderr)  # what a job's own error is made of is told there alone
+            raise
         finally:
             made.stop()
 
