@@ -66,11 +66,8 @@ def train_clients(
 
 
 @compiled
-def add_gradient(
-    row: NDArray[np.float32], label: float, own: Floats, sizes: Places, depth: int, biased: int, kind: int, low: float,
-    high: float, values: Floats, slopes: Floats, gradient: Floats,
-) -> None:  # fmt: skip
-    """Add the gradient of one row's loss. Arguments as for `train_clients`; `values` and `slopes` are overwritten."""
+def through(row: NDArray[np.float32], own: Floats, sizes: Places, depth: int, biased: int, values: Floats) -> int:
+    """Fill in `values`, a row for each layer, for one row of features; how many parameters there are."""
     for place in range(sizes[0]):
         values[0, place] = row[place]
     offset = 0
@@ -86,6 +83,16 @@ def add_gradient(
             for unit in range(out):
                 values[layer + 1, unit] = bent(values[layer + 1, unit])
         offset += (into + biased) * out
+    return offset
+
+
+@compiled
+def add_gradient(
+    row: NDArray[np.float32], label: float, own: Floats, sizes: Places, depth: int, biased: int, kind: int, low: float,
+    high: float, values: Floats, slopes: Floats, gradient: Floats,
+) -> None:  # fmt: skip
+    """Add the gradient of one row's loss. Arguments as for `train_clients`; `values` and `slopes` are overwritten."""
+    offset = through(row, own, sizes, depth, biased, values)
     residuals(values[depth], label, sizes[depth], kind, low, high, slopes[depth % 2])
     for layer in range(depth - 1, -1, -1):
         into, out = sizes[layer], sizes[layer + 1]

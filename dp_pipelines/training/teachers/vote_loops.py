@@ -8,7 +8,7 @@ for bit, and never fails: of scores that are no numbers, or equal, the first cla
 import numpy as np
 from numpy.typing import NDArray
 
-from dp_pipelines.training.federated.local_loops import bent
+from dp_pipelines.training.federated.local_loops import through
 from dp_pipelines.training.kernels.compiled import compiled
 
 Floats = NDArray[np.float64]
@@ -30,21 +30,7 @@ def vote(features: NDArray[np.float32], own: Floats, sizes: Places, biased: int,
     depth = len(sizes) - 1
     values = np.empty((depth + 1, sizes.max()))
     for row in range(len(features)):
-        for place in range(sizes[0]):
-            values[0, place] = features[row, place]
-        offset = 0
-        for layer in range(depth):
-            into, out = sizes[layer], sizes[layer + 1]
-            for unit in range(out):
-                values[layer + 1, unit] = own[offset + into * out + unit] if biased else 0.0
-            for place in range(into):
-                given, at = values[layer, place], offset + place * out
-                for unit in range(out):
-                    values[layer + 1, unit] += given * own[at + unit]
-            if layer + 1 < depth:
-                for unit in range(out):
-                    values[layer + 1, unit] = bent(values[layer + 1, unit])
-            offset += (into + biased) * out
+        through(features[row], own, sizes, depth, biased, values)
         votes[row] = 0
         if sizes[depth] == 1:
             if values[depth, 0] > 0.0:
