@@ -18,7 +18,7 @@ from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs.outputs import outputs
 from dp_pipelines.jobs.outputs.outputs import Outputs
 from dp_pipelines.jobs.outputs.published_schemas import published_schemas
-from dp_pipelines.jobs.request import clamps, having, joined_tables, own_models
+from dp_pipelines.jobs.request import clamps, having, joined_tables, own_models, public_files
 from dp_pipelines.jobs.request.joined_tables import TableRows, Tables
 from dp_pipelines.jobs.request.queries import queries
 from dp_pipelines.jobs.request.train_tasks import Task, Unit, over_units, refuse_nested, tasks
@@ -172,6 +172,7 @@ def check(file: JobFile, given: Sequence[str], held: source_files.Source | None 
     values = job_parameters.take({name: declared.type for name, declared in job.params.items()}, given)
     tables = joined_tables.bind(file, functools.partial(_table, file, values)) if job.tables is not None else None
     source = held if held is not None else _placed(file, lambda: _source(file, values, tables))
+    public_files.refuse_all(file, source.files)
     rows = _placed(file, lambda: _rows(job, source, values, job.unit))
     window = _placed(file, lambda: event_window.bind(job, values, source.schema))
     available = rows.output_schema
@@ -250,6 +251,7 @@ def _table(file: JobFile, values: Mapping[str, Value], name: str, unit: Sequence
     source = declared_source.look(declared, file.path.parent, values, file.document)
     raise_all([source.missing[column] for column in unit if column in source.missing])
     rows = _rows(declared, source, values, unit)
+    public_files.refuse_lookups(file, declared, source.files)
     lookup_tables = _lookups(file, declared, rows.output_schema, unit) if declared.lookups else None
     return TableRows(name=name, declared=declared, source=source, rows=rows, lookup=lookup_tables, unit=tuple(unit))
 

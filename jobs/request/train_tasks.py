@@ -7,7 +7,6 @@ covered: what training costs (`dp_pipelines.planning`) and how it runs (`trainin
 """
 
 import dataclasses
-import os
 from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING
 
@@ -15,7 +14,7 @@ import pyarrow as pa
 
 from dp_pipelines import checks
 from dp_pipelines.errors import RequestError
-from dp_pipelines.jobs.request import own_models
+from dp_pipelines.jobs.request import own_models, public_files
 from dp_pipelines.jobs.sources import public_tables, source_files
 from dp_pipelines.jobs.spec.content import Path
 from dp_pipelines.jobs.spec.job_file import JobFile
@@ -194,12 +193,7 @@ def _public(
     field = ".".join(place)
     try:
         files = source_files.find(declared.pattern, file.path.parent, field)
-        both = sorted({os.path.realpath(path) for path in files} & {os.path.realpath(path) for path in private})
-        if both:
-            message = f"is a file of the source too, whose rows are somebody's: {both[0]!r}"
-            raise RequestError(
-                field="", message=message, hint="name a table that holds nobody's rows, outside of the source"
-            )
+        public_files.refuse_shared(files, private)
         is_csv, form = declared.csv is not None, declared.form
         table = public_tables.read_public(files, csv_types=declared.types, is_csv=is_csv, field=field, form=form)
         public_examples.refuse_unfit(model, table)

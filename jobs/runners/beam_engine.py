@@ -9,6 +9,7 @@ the name of a job before an engine gets it. Not covered: jobs whose driver was k
 
 import atexit
 import contextlib
+import copy
 import dataclasses
 import functools
 import importlib
@@ -17,16 +18,26 @@ import shutil
 import sys
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import apache_beam as beam
-from apache_beam.options.pipeline_options import FlinkRunnerOptions, GoogleCloudOptions, PipelineOptions
+from apache_beam.options.pipeline_options import (
+    DebugOptions,
+    FlinkRunnerOptions,
+    GoogleCloudOptions,
+    PipelineOptions,
+    PortableOptions,
+)  # fmt: skip
 from apache_beam.options.pipeline_options_validator import PipelineOptionsValidator
+from apache_beam.portability import python_urns
+from apache_beam.portability.api import beam_fn_api_pb2
 from apache_beam.runners.portability import flink_runner, portable_runner, spark_runner
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.runners.portability.job_server import JavaJarJobServer, JobServer
 from apache_beam.runners.runner import PipelineResult, PipelineRunner, PipelineState
+from apache_beam.runners.worker import sdk_worker_main, worker_pool_main
+from apache_beam.transforms import environments
 
 from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs.runners import beam_options, cluster_watch, error_masking, orphaned_jobs, processes, runner_rules
@@ -84,7 +95,7 @@ class BeamEngine(Engine):
         """A runner of Beam; that of `direct` without progress."""
         if self.setup.name == "dataflow":
             return _dataflow()
-        kinds = {"direct": FnApiRunner, "flink": _Flink, "spark": _Spark, "portable": portable_runner.PortableRunner}
+        kinds = {"direct": FnApiRunner, "flink": _Flink, "spark": _Spark, "portable": _Portable}
         made = kinds[self.setup.name]()
         if isinstance(made, _Serving):
             made.engine = self
@@ -281,8 +292,45 @@ class _SparkJar(_Jar, spark_runner.SparkJarJobServer):
     pass
 
 
+class _Workers(worker_pool_main.BeamFnExternalWorkerPoolServicer):
+    """Workers in threads of this process, each until its runner hangs up.
+
+    Beam's own pool (2.75 and later) also stops them by id, and every task manager counts its workers from the same number: the
+    first that had nothing left to do ended a worker of another, and with it the job.
+    """
+
+    def StopWorker(self, stop_worker_request: Any, unused_context: Any) -> Any:
+        return beam_fn_api_pb2.StopWorkerResponse()
+
+
 class _Serving:
     engine: BeamEngine
+
+    @staticmethod
+    def start_and_replace_loopback_environments(pipeline: Any, options: PipelineOptions) -> list[Callable[[], Any]]:
+        """As Beam does it, with workers of ours."""
+        experiments = options.view_as(DebugOptions)
+        if experiments.lookup_experiment("use_loopback_process_worker", False):
+            return list(portable_runner.PortableRunner.start_and_replace_loopback_environments(pipeline, options))
+        servers: list[Callable[[], Any]] = []
+        for environment in pipeline.components.environments.values():
+            if environment.urn != python_urns.EMBEDDED_PYTHON_LOOPBACK:
+                continue
+            chosen = copy.deepcopy(options.view_as(PortableOptions))
+            chosen.environment_type = "EXTERNAL"
+            chosen.environment_config, server = _Workers.start(
+                state_cache_size=sdk_worker_main._get_state_cache_size_bytes(options),
+                data_buffer_time_limit_ms=sdk_worker_main._get_data_buffer_time_limit_ms(experiments.experiments or []),
+            )
+            servers.append(functools.partial(server.stop, 1))
+            external: Any = environments.ExternalEnvironment.from_options(chosen)
+            made = external.to_runner_api(None)
+            environment.urn, environment.payload = made.urn, made.payload
+        return servers
+
+
+class _Portable(_Serving, portable_runner.PortableRunner):
+    pass
 
 
 class _Flink(_Serving, flink_runner.FlinkRunner):

@@ -78,7 +78,7 @@ WRONG = [
     ({"stages": {"s": stage(partitions={"public": [["p1"], [3]]})}}, "stages.s.partitions.public: lists"),
     ({"row_id": "nothing"}, "row_id: names column 'nothing'"),
     ({"lookup": {"parquet": "none.parquet", "on": "store"}}, "lookup: matches no file"),
-    ({"lookup": {"parquet": "data/*.parquet", "on": "store"}}, "lookup: would shadow"),
+    ({"lookup": {"parquet": "stores.parquet", "on": "store"}}, "lookup: would shadow"),
     ({"source": {"parquet": "none/*.parquet"}}, "source: matches no file: 'none/*.parquet'"),
     (
         {"source": {"csv": "data/*.parquet", "types": {"customer": "integer"}}},
@@ -91,6 +91,9 @@ WRONG = [
 def test_what_public_facts_show_to_be_wrong_is_refused_at_its_line(
     shop: Shop, changes: dict[str, object], words: str
 ) -> None:
+    pa.parquet.write_table(
+        pa.table({"store": pa.array([1], pa.int32()), "price": [1.0]}), shop.folder / "stores.parquet"
+    )
     said = refused(shop.write(**changes))
     assert words in said
     assert said.startswith("/job.yaml:")
