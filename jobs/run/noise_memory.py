@@ -27,6 +27,9 @@ SUFFIX = ".noise"
 FOLDER = "dp-noise"
 """The name of the folder beside a ledger, after the ledger's own."""
 
+INSTEAD = "have the ledger, or with one on a server XDG_STATE_HOME, on another disk from the next run on"
+"""What else can be done about a disk on which no memory can be written: the rounds of this run need it where it is."""
+
 TRIES = 100
 """How often a folder is made again that others remove meanwhile."""
 
@@ -62,7 +65,7 @@ class NoiseMemory:
         digest = hashlib.sha256(content).hexdigest()
         path = self._path(name, digest)
         temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
-        with told_of_disk(self._folder):
+        with told_of_disk(self._folder, INSTEAD):
             try:
                 with open(self._begun(temporary), "wb") as file:
                     file.write(content)
@@ -85,7 +88,7 @@ class NoiseMemory:
     def forget(self, name: str, but: str = "") -> None:
         """Destroy the memories of a stage, but for the one with a digest."""
         kept = self._path(name, but) if but else None
-        with told_of_disk(self._folder):
+        with told_of_disk(self._folder, INSTEAD):
             for path in self._folder.glob(f"*{self._stage(name)}-*"):  # with those that were never finished
                 if path != kept:
                     _destroy(path)
@@ -93,7 +96,7 @@ class NoiseMemory:
 
     def forget_all(self) -> None:
         """Destroy all memories of the run."""
-        with told_of_disk(self._folder):
+        with told_of_disk(self._folder, INSTEAD):
             for path in self._folder.glob(f"*{self._run}-*"):
                 _destroy(path)
         self._tidy()

@@ -112,8 +112,8 @@ def recalled(draws: Draws, name: str, digest: bytes, shape: tuple[int, int]) -> 
         gone = "is gone" if content is None else "is not the one that its last round was kept with"
         raise LostMemory(
             f"the memory of noise of {name!r} {gone}: its rounds cannot go on, since their noise takes back some of that of "
-            "earlier rounds; what was charged stays; put its file back beside the ledger, or give the run up with "
-            "`dp-pipelines runs --abandon`"
+            "earlier rounds; what was charged stays; put its file back where it lay, beside the ledger or (with a ledger on a "
+            "server) in the state of the user who began the run, or give the run up with `dp-pipelines runs --abandon`"
         )
     file = io.BytesIO(content)
     file.seek(8 * SALT_WORDS)

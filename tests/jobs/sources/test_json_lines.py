@@ -43,6 +43,7 @@ def rows(path: pathlib.Path, content: bytes, types: dict[str, pa.DataType] = TYP
         (b'{"who": "a", "who": "b"}', {"who": "a", "n": None}),
         (b'{"who": "\\u00e9\\n"}', {"who": "\xe9\n", "n": None}),
         (b"{}", {"who": None, "n": None}),
+        (b'{"who": NaN, "n": 2,}', {"who": "NaN", "n": 2}),
         *((line, None) for line in (b"", b"[1]", b'"who"', b"null", b"{", b'{"who": "a"', b"{}{}", b"// x")),
         *((line, None) for line in (b'{"who": "\xff"}', b'{"who": "\\ud800"}', b"[" * 100_000, b'{"who":' * 100_000)),
     ],
