@@ -18,8 +18,8 @@ import pyarrow.parquet
 import pytest
 
 from dp_pipelines.errors import PublishError, RequestError
-from dp_pipelines.jobs.outputs import delta_output
 from dp_pipelines.jobs.outputs.delta_output import DeltaOutput, transaction_of
+from dp_pipelines.jobs.outputs.delta_place import DeltaFolder
 
 ROWS = pa.table(
     {
@@ -118,13 +118,13 @@ def test_others_may_write_in_between(tmp_path: pathlib.Path) -> None:
 def test_a_race_that_is_lost_is_looked_at_again(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stale = publish(tmp_path, "one")
     publish(tmp_path, "two")
-    opened, seen = delta_output._opened, []
+    opened, seen = DeltaFolder.opened, []
 
-    def late(path: pathlib.Path, field: str) -> deltalake.DeltaTable | None:
-        seen.append(path)
-        return stale if len(seen) == 1 else opened(path, field)
+    def late(place: DeltaFolder) -> deltalake.DeltaTable | None:
+        seen.append(place)
+        return stale if len(seen) == 1 else opened(place)
 
-    monkeypatch.setattr(delta_output, "_opened", late)
+    monkeypatch.setattr(DeltaFolder, "opened", late)
     table = publish(tmp_path, "two")  # as it was seen first, the table has no such run
     assert (len(seen), table.version(), len(rows(table))) == (2, 1, 2)
 
