@@ -6,6 +6,7 @@ for it under the version that the commit is based on; what the table cannot take
 charged. Not covered: where a table is (`delta_place`); the time of a commit, which every commit of Delta has.
 """
 
+import collections
 import dataclasses
 import hashlib
 import json
@@ -32,8 +33,11 @@ RUN = "run_id"
 _OURS = "dp_pipelines/"
 """How the names of transactions begin; a table that is made here is called by what those of its dataset have in common."""
 
-MOST_TRIES = 10
-"""Commits that other writers may win before one of ours gives up."""
+MOST_TRIES, MOST_RACES = 10, 100
+"""Commits to one version of a table that may fail before one of ours gives up; and versions that other writers may win."""
+
+NO_VERSION = -1
+"""Stands for that of a table that is not there yet."""
 
 _WRITER = {"appendOnly", "invariants", "timestampNtz"}
 """The writer features of Delta's protocol that a commit of plain files keeps to."""
@@ -157,7 +161,8 @@ class DeltaOutput:
     def _commit(self, place: DeltaPlace, file: pathlib.Path, transaction: str, run_id: str) -> str:
         """The same at a place that is ready; why it failed, or nothing."""
         schema = pa.parquet.read_schema(file)
-        for _ in range(MOST_TRIES):
+        added, tries = None, collections.Counter[int]()
+        while len(tries) <= MOST_RACES and max(tries.values(), default=0) < MOST_TRIES:
             table = place.opened()
             there = table.transaction_version(transaction) if table is not None else None
             if there is not None:
@@ -165,7 +170,8 @@ class DeltaOutput:
             wrong = self._wrong_with(table, schema, transaction) if table is not None else ""
             if wrong:
                 return wrong
-            added = self._added(place, file, transaction, run_id)
+            added = added or self._added(place, file, transaction, run_id)
+            tries[table.version() if table is not None else NO_VERSION] += 1
             if self._committed(table, place, schema, added, (transaction, _mark(transaction, file)), run_id):
                 return ""
         return "cannot be committed to"
