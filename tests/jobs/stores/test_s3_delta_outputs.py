@@ -132,7 +132,7 @@ def test_a_table_in_a_bucket_has_the_commits_of_a_local_one(store: Store, tmp_pa
     assert set(files.values()) == {file.read_bytes()}
 
 
-def test_runs_are_appended_each_once(shop: Shop, store: Store, call: Call) -> None:
+def test_runs_are_appended_each_once_in_a_bucket(shop: Shop, store: Store, call: Call) -> None:
     shop.write(stages={"weekly": stage(), "listed": stage(partitions=LISTED)}, budget=WEEKS, outputs={"delta": LAKE})
     for name, out in (("a", "a"), ("b", "b"), ("a", "a"), ("a", "elsewhere")):
         said = run(shop, call, name, out=shop.folder / out)
@@ -160,7 +160,7 @@ def test_release_and_tables_may_be_in_one_bucket(shop: Shop, store: Store, call:
     assert (table().version(), charged(shop)) == (1, 2)
 
 
-def test_the_folder_of_tables_may_name_a_parameter(shop: Shop, store: Store, call: Call) -> None:
+def test_the_folder_of_tables_may_name_a_parameter_in_a_bucket(shop: Shop, store: Store, call: Call) -> None:
     shop.write(outputs={"delta": f"{LAKE}/{{shop}}"}, params={"shop": {"type": "string"}})
     assert run(shop, call, "a", "--param", "shop=north").code == 0
     assert table(f"{LAKE}/north/weekly").version() == 0
@@ -172,7 +172,7 @@ def test_the_folder_of_tables_may_name_a_parameter(shop: Shop, store: Store, cal
 
 
 @MODES
-def test_many_at_once_make_one_commit_a_run(store: Store, tmp_path: pathlib.Path, mode: str) -> None:
+def test_many_at_once_make_one_commit_a_run_in_a_bucket(store: Store, tmp_path: pathlib.Path, mode: str) -> None:
     file = published(tmp_path / "out")
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda number: publish(file, f"r{number % 3}", mode), range(12)))
@@ -314,7 +314,7 @@ STEPS = [
     ids=lambda step: f"{step[1]} {step[0]} {step[2]}",
 )
 @pytest.mark.parametrize("ledger", ["ledger", pytest.param("none", marks=pytest.mark.slow)])
-def test_after_a_kill_the_same_command_leaves_one_commit_of_one_release(
+def test_after_a_kill_the_same_command_leaves_one_commit_of_one_release_in_a_bucket(
     shop: Shop, store: Store, call: Call, step: tuple[str, str, int], ledger: str
 ) -> None:
     shop.write(stages={"weekly": stage(), "listed": stage(partitions=LISTED)}, outputs={"delta": LAKE})
@@ -405,7 +405,9 @@ def refusing() -> Iterator[str]:
         (f"{LAKE}/{'x' * 1000}", "cannot be created; choose a shorter name"),
     ],
 )  # fmt: skip
-def test_a_place_that_is_none_is_refused_unpaid(shop: Shop, store: Store, call: Call, delta: str, words: str) -> None:
+def test_a_place_that_is_none_is_refused_unpaid_in_a_bucket(
+    shop: Shop, store: Store, call: Call, delta: str, words: str
+) -> None:
     shop.write(outputs={"delta": delta})
     said = run(shop, call, "one")
     assert (said.code, words in said.err, charged(shop)) == (2, True, 0), said.err
@@ -480,7 +482,9 @@ def test_writers_that_lock_tables_elsewhere_are_refused(
         ("old", "out"),
     ],
 )
-def test_a_table_and_a_release_lie_apart(shop: Shop, store: Store, call: Call, delta: str, output: str) -> None:
+def test_a_table_and_a_release_lie_apart_in_a_bucket(
+    shop: Shop, store: Store, call: Call, delta: str, output: str
+) -> None:
     weekly = {"weekly": stage(partitions=LISTED)}
     shop.write(budget=WEEKS, stages=weekly)
     assert run(shop, call, "old", out=f"s3://{BUCKET}/old").code == 0
