@@ -14,6 +14,7 @@ from dp_pipelines.query.query import Query
 from dp_pipelines.query.train_model import TrainModel
 from dp_pipelines.report.impact.assessment_page import Block, Cells, Listed, ToFillIn
 from dp_pipelines.report.numbers import public_number
+from dp_pipelines.steps import object_store
 
 Stages = Mapping[str, Query | TrainModel]
 
@@ -112,7 +113,7 @@ def _beside(job: Job) -> Iterator[str]:
     if job.outputs is not None and job.outputs.files:
         yield f"the same tables as {', '.join(job.outputs.files)}"
     if job.outputs is not None and job.outputs.delta is not None:
-        yield f"the same rows in Delta tables under {job.outputs.delta}"
+        yield f"the same rows in Delta tables under {object_store.without_credentials(job.outputs.delta)}"
 
 
 def _how_often(job: Job) -> str:

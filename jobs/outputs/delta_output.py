@@ -1,16 +1,15 @@
 """A published table in a Delta table: one commit for each run, whose data file is the published Parquet file byte for byte.
 
-In: the Parquet file of a release, the folder of a Delta table, the run's name. Out: a new version of the table, or none where the
+In: the Parquet file of a release, the place of a Delta table, the run's name. Out: a new version of the table, or none where the
 run has its commit. Holds: a run is committed once: its commit has a transaction (`txn`) of the run's name, and the log is asked
 for it under the version that the commit is based on; what the table cannot take is refused by public facts, before anything is
-charged. Not covered: tables on other file systems; the time of a commit, which every commit of Delta has.
+charged. Not covered: where a table is (`delta_place`); the time of a commit, which every commit of Delta has.
 """
 
+import collections
 import dataclasses
-import errno
 import hashlib
 import json
-import os
 import pathlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -18,10 +17,12 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet
 
-from dp_pipelines.disk_errors import DiskError, refuse_full
+from dp_pipelines.disk_errors import DiskError
 from dp_pipelines.errors import PublishError, RequestError
-from dp_pipelines.ledger import disks
-from dp_pipelines.release import manifest, staging
+from dp_pipelines.jobs.outputs import delta_place
+from dp_pipelines.jobs.outputs.delta_place import DeltaPlace
+from dp_pipelines.jobs.outputs.release_place import ReleasePlace
+from dp_pipelines.steps.object_store import StoreError
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable, Schema
@@ -32,17 +33,17 @@ RUN = "run_id"
 _OURS = "dp_pipelines/"
 """How the names of transactions begin; a table that is made here is called by what those of its dataset have in common."""
 
-MOST_TRIES = 10
-"""Commits that other writers may win before one of ours gives up."""
+MOST_TRIES, MOST_RACES = 10, 100
+"""Commits to one version of a table that may fail before one of ours gives up; and versions that other writers may win."""
+
+NO_VERSION = -1
+"""Stands for that of a table that is not there yet."""
 
 _WRITER = {"appendOnly", "invariants", "timestampNtz"}
 """The writer features of Delta's protocol that a commit of plain files keeps to."""
 
 _PLAIN_WRITER, _NAMED_FEATURES = 2, 7
 """Up to the first version of writers there is nothing else to keep; from the second on features have names."""
-
-_LONGEST_INSIDE = 160
-"""Bytes that the paths of a table's own files have beyond its folder's, at most."""
 
 _NO_NAME = frozenset(" ,;{}()\n\t=")
 """Characters that no column of a table without column mapping may have in its name."""
@@ -53,7 +54,7 @@ class DeltaOutput:
     """Where a job's tables are published as Delta tables, and how.
 
     Args:
-        folder: of the tables, one for each published table under its name.
+        folder: of the tables, one for each published table under its name; see `delta_place.folder_of`.
         mode: `append` or `overwrite`.
     """
 
@@ -64,6 +65,10 @@ class DeltaOutput:
     def appends(self) -> bool:
         """Whether the rows of earlier runs stay."""
         return self.mode == "append"
+
+    def needed(self) -> None:
+        """Refuse to go on without the packages. Raises: RequestError."""
+        self._place("any").needed()
 
     def refused(self, schema: pa.Schema) -> Iterator[tuple[str, str, str]]:
         """What a Delta table cannot hold of a table: the column, the rule, a hint.
@@ -84,27 +89,21 @@ class DeltaOutput:
                 yield field.name, f"is {field.type}, which a Delta table cannot hold", hint
             taken.setdefault(field.name.casefold(), f"column {field.name!r}")
 
-    def refuse_place(self, name: str, target: pathlib.Path) -> None:
+    def refuse_place(self, name: str, release: ReleasePlace) -> None:
         """Refuse a table in a release, where it would be no part of what was published, and a release in a table.
 
         Args:
             name: of the published table.
-            target: the output folder of the run.
+            release: where the run is published.
 
         Raises:
             RequestError: as said.
         """
-        path = pathlib.Path(os.path.realpath(self._path(name)))
-        release = pathlib.Path(os.path.realpath(target))
-        within = [path, *path.parents]
-        if release in within or path in release.parents:
-            other: pathlib.Path | None = target
-        else:
-            other = next((folder for folder in within if manifest.read_manifest(folder) is not None), None)
-        if other is not None:
-            message = f"and the release {str(other)!r} lie in one another"
-            field = f"Delta table {str(self._path(name))!r}"
-            raise RequestError(field=field, message=message, hint="choose another folder for delta:, or for the output")
+        place = self._place(name)
+        if (other := place.overlapping(release)) is not None:
+            message = f"and the release {other!r} lie in one another"
+            hint = "choose another folder for delta:, or for the output"
+            raise RequestError(field=place.field, message=message, hint=hint)
 
     def refuse_unready(self, name: str, schema: pa.Schema, transaction: str) -> None:
         """Refuse a table that cannot take a run, or has it already; nothing is created.
@@ -117,19 +116,21 @@ class DeltaOutput:
         Raises:
             RequestError: as said.
         """
-        path = self._path(name)
-        field = f"Delta table {str(path)!r}"
-        _refuse_unwritable(path, field)
-        table = _opened(path, field)
+        place = self._place(name)
+        place.refuse_unready()
+        table = place.opened()
         if table is None:
             return
-        if table.transaction_version(transaction) is not None:
+        try:
+            there, wrong = table.transaction_version(transaction), self._wrong_with(table, schema, transaction)
+        except Exception:  # what it has not read yet it reads now
+            raise place.unreadable() from None
+        if there is not None:
             message = "has a run of this id already, whose release is not the one that would be made now"
             hint = "give this run another --run-id, or name the ledger that knows the first one"
-            raise RequestError(field=field, message=message, hint=hint)
-        wrong = self._wrong_with(table, schema, transaction)
+            raise RequestError(field=place.field, message=message, hint=hint)
         if wrong:
-            raise RequestError(field=field, message=wrong, hint="choose another folder for delta:")
+            raise RequestError(field=place.field, message=wrong, hint="choose another folder for delta:")
 
     def publish(self, name: str, file: pathlib.Path, transaction: str, run_id: str) -> None:
         """Commit a published table, unless the run's commit is there.
@@ -143,38 +144,40 @@ class DeltaOutput:
         Raises:
             PublishError: it could not be committed; the same command tries again.
         """
-        path = self._path(name)
-        field = f"Delta table {str(path)!r}"
+        place = self._place(name)
         try:
-            path.mkdir(parents=True, exist_ok=True)
-            with disks.alone(path):
-                why = self._commit(path, field, file, transaction, run_id)
-        except DiskError as error:
+            with place.at_work():
+                why = self._commit(place, file, transaction, run_id)
+        except (DiskError, StoreError) as error:
             why = error.reason
-        except (OSError, PublishError, RequestError) as error:
-            why = error.message if isinstance(error, RequestError) else "cannot be written"
+        except RequestError as error:
+            why = error.message
+        except Exception:  # whatever it is, the release is charged and stands
+            why = "cannot be written"
         if why:
-            message = f"{field}: {why}; the release is published in {str(file.parent)!r}, and not there"
+            message = f"{place.field}: {why}; the release is published in {str(file.parent)!r}, and not there"
             raise PublishError(f"{message}; mend this, then run the same command again, which costs nothing")
 
-    def _commit(self, path: pathlib.Path, field: str, file: pathlib.Path, transaction: str, run_id: str) -> str:
-        """The same in a folder that no other process of ours works in; why it failed, or nothing."""
+    def _commit(self, place: DeltaPlace, file: pathlib.Path, transaction: str, run_id: str) -> str:
+        """The same at a place that is ready; why it failed, or nothing."""
         schema = pa.parquet.read_schema(file)
-        for _ in range(MOST_TRIES):
-            table = _opened(path, field)
+        added, tries = None, collections.Counter[int]()
+        while len(tries) <= MOST_RACES and max(tries.values(), default=0) < MOST_TRIES:
+            table = place.opened()
             there = table.transaction_version(transaction) if table is not None else None
             if there is not None:
                 return "" if there == _mark(transaction, file) else "has another release of a run of this id"
             wrong = self._wrong_with(table, schema, transaction) if table is not None else ""
             if wrong:
                 return wrong
-            added = self._added(path, file, transaction, run_id)
-            if self._committed(table, path, schema, added, (transaction, _mark(transaction, file)), run_id):
+            added = added or self._added(place, file, transaction, run_id)
+            tries[table.version() if table is not None else NO_VERSION] += 1
+            if self._committed(table, place, schema, added, (transaction, _mark(transaction, file)), run_id):
                 return ""
         return "cannot be committed to"
 
     def _committed(
-        self, table: "DeltaTable | None", path: pathlib.Path, schema: pa.Schema, added: Any, run: tuple[str, int], run_id: str
+        self, table: "DeltaTable | None", place: DeltaPlace, schema: pa.Schema, added: Any, run: tuple[str, int], run_id: str
     ) -> bool:  # fmt: skip
         """Commit a file to the version of a table that was looked at; whether that was its last one, so that it could be done."""
         from deltalake import CommitProperties, Transaction
@@ -187,30 +190,29 @@ class DeltaOutput:
         )
         columns, owner = self._schema(schema), run[0].removesuffix(f"/{run_id}")
         same: Any = {"partition_by": [RUN] if self.appends else [], "commit_properties": properties}
+        made: Any = {"mode": "error", "name": owner, "storage_options": place.options}
         try:
             if table is None:
-                create_table_with_add_actions(str(path), columns, [added], mode="error", name=owner, **same)
+                create_table_with_add_actions(place.shown, columns, [added], **made, **same)
             else:
                 table.create_write_transaction([added], self.mode, columns, **same)
         except Exception:  # each of its causes has a class of its own; the next look says which it was
             return False
         return True
 
-    def _added(self, path: pathlib.Path, file: pathlib.Path, transaction: str, run_id: str) -> Any:
+    def _added(self, place: DeltaPlace, file: pathlib.Path, transaction: str, run_id: str) -> Any:
         """The table's data file, written, as a commit names it."""
         from deltalake.transaction import AddAction
 
         content = file.read_bytes()
         # The same run has the same file, however often it is written, and another run another one.
         name = f"part-{_digest(transaction, content).hex()[:32]}.parquet"
-        for left in path.glob(f".{name}.*{staging.UNFINISHED}"):  # of a process that was killed
-            left.unlink(missing_ok=True)
-        staging.write_whole(path / name, content)
+        written = place.put(name, content)
         return AddAction(
             path=name,
             size=len(content),
             partition_values={RUN: run_id} if self.appends else {},
-            modification_time=int((path / name).stat().st_mtime * 1000),
+            modification_time=written,
             data_change=True,
             stats=json.dumps({"numRecords": pa.parquet.read_metadata(file).num_rows}),
         )
@@ -253,8 +255,8 @@ class DeltaOutput:
         fields = [pa.field(field.name, _without_zone_name(field.type)) for field in schema]
         return Schema.from_arrow(pa.schema([*fields, *([pa.field(RUN, pa.string())] if self.appends else [])]))
 
-    def _path(self, name: str) -> pathlib.Path:
-        return pathlib.Path(self.folder) / name
+    def _place(self, name: str) -> DeltaPlace:
+        return delta_place.place_of(self.folder, name)
 
 
 def _digest(transaction: str, content: bytes) -> bytes:
@@ -274,15 +276,6 @@ def transaction_of(dataset: str, run_id: str) -> str:
     'dp_pipelines/shop/2026-W01'
     """
     return f"{_OURS}{dataset}/{run_id}"
-
-
-def needed() -> None:
-    """Refuse to go on without the packages. Raises: RequestError."""
-    try:
-        import deltalake  # noqa: F401 - whether it is there
-    except ImportError:
-        hint = "install the extra: pip install 'dp-pipelines[delta]'"
-        raise RequestError(field="outputs.delta", message="needs packages that are not installed", hint=hint) from None
 
 
 def _cast_of(kind: pa.DataType) -> str | None:
@@ -312,29 +305,3 @@ def _columns(schema: "Schema") -> dict[str, str]:
     return {
         field["name"]: json.dumps(field["type"], sort_keys=True) for field in json.loads(schema.to_json())["fields"]
     }
-
-
-def _opened(path: pathlib.Path, field: str) -> "DeltaTable | None":
-    """The last version of a table; None where there is none yet. Raises: RequestError."""
-    from deltalake import DeltaTable
-
-    try:
-        return DeltaTable(str(path)) if DeltaTable.is_deltatable(str(path)) else None
-    except Exception:  # each of its causes has a class of its own
-        message = "is not a Delta table that can be read"
-        raise RequestError(field=field, message=message, hint="choose another folder for delta:") from None
-
-
-def _refuse_unwritable(path: pathlib.Path, field: str) -> None:
-    """Refuse a folder in which nothing can be written. Raises: RequestError."""
-    there = path
-    while not os.path.lexists(there) and there != there.parent:
-        there = there.parent
-    try:
-        names, whole = (os.pathconf(there, limit) for limit in ("PC_NAME_MAX", "PC_PATH_MAX"))
-        if max(map(len, map(os.fsencode, path.parts))) > names or len(os.fsencode(path)) + _LONGEST_INSIDE > whole:
-            raise OSError(errno.ENAMETOOLONG, "too long")
-        refuse_full(there)
-    except OSError:
-        message = "cannot be created" if there != path else "cannot be written"
-        raise RequestError(field=field, message=message, hint="choose a folder where this user may write") from None

@@ -13,8 +13,9 @@ from typing import Any
 import pyarrow as pa
 
 from dp_pipelines.errors import RequestError
-from dp_pipelines.jobs.outputs import delta_output
+from dp_pipelines.jobs.outputs import delta_output, delta_place
 from dp_pipelines.jobs.outputs.delta_output import DeltaOutput
+from dp_pipelines.jobs.outputs.release_place import ReleasePlace
 from dp_pipelines.jobs.outputs.text_tables import FORMATS
 from dp_pipelines.jobs.spec import job_parameters
 from dp_pipelines.jobs.spec.job_file import JobFile
@@ -56,18 +57,18 @@ class Outputs:
                 found[made.name] = made
         return found
 
-    def refuse_place(self, target: pathlib.Path) -> None:
+    def refuse_place(self, place: ReleasePlace) -> None:
         """Refuse an output folder that has a Delta table of the job in it, or is in one.
 
         Args:
-            target: the folder that is to be published.
+            place: where the run is published.
 
         Raises:
             RequestError: as said.
         """
         if self.delta is not None:
             for name in self.tables:
-                self.delta.refuse_place(name, target)
+                self.delta.refuse_place(name, place)
 
     def refuse_unready(self, dataset: str, run_id: str) -> None:
         """Refuse a run that its Delta tables cannot take, or have already.
@@ -80,7 +81,7 @@ class Outputs:
         """
         if self.delta is None:
             return
-        delta_output.needed()
+        self.delta.needed()
         transaction = delta_output.transaction_of(dataset, run_id)
         problems = []
         for name, schema in self.tables.items():
@@ -103,7 +104,7 @@ class Outputs:
         """
         if self.delta is None:
             return
-        delta_output.needed()
+        self.delta.needed()
         transaction = delta_output.transaction_of(dataset, run_id)
         for name in self.tables:
             self.delta.publish(name, release / f"{name}{PARQUET}", transaction, run_id)
@@ -136,9 +137,8 @@ def bind(file: JobFile, tables: Mapping[str, pa.Schema], values: Mapping[str, Va
         return Outputs()
     delta = None
     if said.delta is not None:
-        delta = DeltaOutput(
-            folder=_local(file, job_parameters.into_path(said.delta, values, "outputs.delta")), mode=said.delta_mode
-        )
+        path = job_parameters.into_path(said.delta, values, "outputs.delta")
+        delta = DeltaOutput(folder=_folder(file, path), mode=said.delta_mode)
     found = Outputs(tables=dict(tables), files=tuple(said.files or ()), delta=delta)
     if not tables:
         message, hint = (
@@ -174,10 +174,9 @@ def _taken_names(file: JobFile, outputs: Outputs) -> Iterator[RequestError]:
                     )
 
 
-def _local(file: JobFile, path: str) -> str:
-    """The folder of tables on this machine. Raises: RequestError."""
-    path = path.removeprefix("file://")
-    if "://" in path or "\0" in path:
-        message, hint = "names no local folder", "write to a local path, e.g. of a mounted bucket"
-        raise file.error(("outputs", "delta"), RequestError(field="", message=message, hint=hint))
-    return str(file.path.parent / path)
+def _folder(file: JobFile, path: str) -> str:
+    """The folder of Delta tables. Raises: RequestError."""
+    try:
+        return delta_place.folder_of(path, file.path.parent)
+    except RequestError as error:
+        raise file.error(("outputs", "delta"), error) from None

@@ -187,7 +187,7 @@ def carry_out(
     target = place.folder
     if os.path.lexists(target) and manifest.read_manifest(target) is None:
         staging.refuse_existing(target)
-    request.outputs.refuse_place(target)
+    request.outputs.refuse_place(place)
     if runner_rules.check_name(runner) == "dataflow":
         from dp_pipelines.jobs.runners import dataflow_requirements
 

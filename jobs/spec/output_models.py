@@ -26,7 +26,7 @@ class OutputsModel(JobModel):
         Field(
             min_length=1,
             description="The folder of Delta tables, one for each published table under its name, to which a run adds one "
-            "commit; relative to the job file.",
+            "commit; relative to the job file, or s3://BUCKET/FOLDER.",
         ),
     ] = None
     delta_mode: Annotated[

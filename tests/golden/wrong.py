@@ -62,7 +62,7 @@ CHANGES: list[tuple[str, Any]] = [
     ("params.week.type", "week"), ("params.1week", {"type": "date"}), ("window", {"column": "paid_at", "days": 7}),
     ("window", {"column": "paid_at", "days": 7, "param": "month"}), ("row_id", "nobody"),
     ("outputs", {}), ("outputs.files", []), ("outputs.files", ["xlsx"]), ("outputs.files", ["csv", "csv"]), ("outputs.delta", ""),
-    ("outputs.delta", "s3://bucket/tables"), ("outputs", {"files": ["csv"], "delta_mode": "append"}),
+    ("outputs.delta", "gs://bucket/tables"), ("outputs", {"files": ["csv"], "delta_mode": "append"}),
     ("outputs.delta_mode", "merge"), ("expect", {"users": -1}),
     ("stages", {}), ("stages", GONE), ("stages", []), (WEEKLY + "kind", "average"), (WEEKLY + "kind", GONE),
     (WEEKLY + "share", 0), (WEEKLY + "partition_by", GONE), (WEEKLY + "partition_by", []), (WEEKLY + "partition_by", ["nobody"]),

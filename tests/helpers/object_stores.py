@@ -1,7 +1,7 @@
 """A server of this machine that speaks S3 (moto's), and copies of local folders in it.
 
 In: folders. Out: the address of a server, URLs. Holds: all that is said goes over HTTP to the server's port, as to a real store;
-the environment names it, with made-up keys. Not covered: Amazon's own service. Tests only.
+the environment names it, with made-up keys; an object is created in one step. Not covered: Amazon's own service. Tests only.
 """
 
 import contextlib
@@ -10,6 +10,7 @@ import logging
 import os
 import pathlib
 import re
+import threading
 import urllib.request
 from collections.abc import Iterator
 from typing import Any
@@ -19,10 +20,23 @@ import fastavro
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
+from moto.s3.responses import S3Response
 from moto.server import ThreadedMotoServer
 
 BUCKET = "shop-bucket"
 SECRET = "made-up-secret-0123456789"
+
+_one_at_a_time = threading.Lock()
+_put = S3Response.put_object
+
+
+def _put_in_one_step(asked: S3Response) -> Any:
+    """Moto looks for an object and then writes it, and another request may come in between: a store does both in one step."""
+    with _one_at_a_time:
+        return _put(asked)
+
+
+S3Response.put_object = _put_in_one_step
 
 
 class Store:

@@ -18,8 +18,8 @@ import pyarrow.parquet
 import pytest
 
 from dp_pipelines.errors import PublishError, RequestError
-from dp_pipelines.jobs.outputs import delta_output
-from dp_pipelines.jobs.outputs.delta_output import DeltaOutput, transaction_of
+from dp_pipelines.jobs.outputs.delta_output import MOST_TRIES, DeltaOutput, transaction_of
+from dp_pipelines.jobs.outputs.delta_place import DeltaFolder
 
 ROWS = pa.table(
     {
@@ -118,15 +118,40 @@ def test_others_may_write_in_between(tmp_path: pathlib.Path) -> None:
 def test_a_race_that_is_lost_is_looked_at_again(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stale = publish(tmp_path, "one")
     publish(tmp_path, "two")
-    opened, seen = delta_output._opened, []
+    opened, seen = DeltaFolder.opened, []
 
-    def late(path: pathlib.Path, field: str) -> deltalake.DeltaTable | None:
-        seen.append(path)
-        return stale if len(seen) == 1 else opened(path, field)
+    def late(place: DeltaFolder) -> deltalake.DeltaTable | None:
+        seen.append(place)
+        return stale if len(seen) == 1 else opened(place)
 
-    monkeypatch.setattr(delta_output, "_opened", late)
+    monkeypatch.setattr(DeltaFolder, "opened", late)
     table = publish(tmp_path, "two")  # as it was seen first, the table has no such run
     assert (len(seen), table.version(), len(rows(table))) == (2, 1, 2)
+
+
+def test_races_may_be_lost_more_often_than_a_commit_may_fail(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of them is a commit of somebody else; a commit that fails though nobody else has come is not tried for ever."""
+    publish(tmp_path, "one")
+    committed, lost = DeltaOutput._committed, []
+
+    def after_another(asked: DeltaOutput, table: deltalake.DeltaTable, *given: Any) -> bool:
+        if len(lost) < MOST_TRIES + 2:
+            row = pa.table({"k": ["y"], "n": [0.0], "run_id": ["by hand"]})
+            deltalake.write_deltalake(tmp_path / "lake" / "weekly", row, mode="append")
+            lost.append(table.version())
+        return committed(asked, table, *given)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(DeltaOutput, "_committed", after_another)
+        assert publish(tmp_path, "two").version() == MOST_TRIES + 3
+    assert lost == list(range(MOST_TRIES + 2))
+    failed = []
+    monkeypatch.setattr(DeltaOutput, "_committed", lambda *given: bool(failed.append(given)))
+    with pytest.raises(PublishError, match="cannot be committed to"):
+        publish(tmp_path, "three")
+    assert len(failed) == MOST_TRIES
 
 
 @pytest.mark.parametrize("mode", ["append", "overwrite"])

@@ -293,7 +293,7 @@ def test_what_a_format_cannot_hold_is_refused_before_the_charge(shop: Shop, call
         ({"files": ["csv", "csv"]}, "outputs.files: names a format twice"),
         ({"files": ["xml"]}, "outputs.files.0"),
         ({"files": ["csv"], "delta_mode": "append"}, "outputs.delta_mode: is for delta: only"),
-        ({"delta": "s3://bucket/lake"}, "outputs.delta: names no local folder"),
+        ({"delta": "gs://bucket/lake"}, "outputs.delta: names no local folder, and none of a bucket of S3"),
         ({"delta": "lake\0house"}, "outputs.delta: names no local folder"),
     ],
 )
