@@ -191,6 +191,7 @@ def page(rows: int, runs: Runs, reading: Runs, gates: list[Gate]) -> str:
                 runs_table(runs) + "\n",
                 READING,
                 reading_table(reading) + "\n",
+                avro_note(runs, reading),
                 f"Machine: {cores()} cores. " + ", ".join(f"{name} {version}" for name, version in here.items()) + ".",
             ]
         )
