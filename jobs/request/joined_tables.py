@@ -7,8 +7,9 @@ two tables have stands for neither; all that is wrong by public facts is refused
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
@@ -24,6 +25,8 @@ from dp_pipelines.kernels.unit_facts import TWIN
 from dp_pipelines.steps import row_bytes
 from dp_pipelines.steps.read_files import Shuffled
 from dp_pipelines.steps.unit_join import JoinSide, UnitJoin, common_type, is_nested
+
+Result = TypeVar("Result")
 
 LEFT, RIGHT = "l.", "r."
 
@@ -157,7 +160,8 @@ def bind(file: JobFile, look: Callable[[str, Sequence[str]], TableRows]) -> Tabl
     """
     job = file.job
     names = [job.join.left, job.join.right] if job.join is not None else list(job.union or ())
-    parts = tuple(_looked_at(file, look, name, unit_of_rows(job.privacy_unit, name)) for name in names)
+    units_of = {name: unit_of_rows(job.privacy_unit, name) for name in names}
+    parts = tuple(of_table(file, name, functools.partial(look, name, units_of[name])) for name in names)
     for part in parts:
         _check_unit(file, part)
     units = _unit_types(file, parts)
@@ -167,10 +171,17 @@ def bind(file: JobFile, look: Callable[[str, Sequence[str]], TableRows]) -> Tabl
     return Tables(parts=parts, source=_joined(parts, job.join, types), key_types=types, join=job.join)
 
 
-def _looked_at(
-    file: JobFile, look: Callable[[str, Sequence[str]], TableRows], name: str, unit: Sequence[str]
-) -> TableRows:
-    """A table; what is wrong with it is told with its place in the job."""
+def of_table(file: JobFile, name: str, step: Callable[[], Result]) -> Result:
+    """The result of a step for one table; what is wrong with the table is told with its place in the job.
+
+    Args:
+        file: the job file, with `tables:`.
+        name: of the table.
+        step: whose errors name keys of the table's own.
+
+    Raises:
+        RequestError: what is wrong.
+    """
 
     def placed(error: RequestError) -> RequestError:
         first, _, rest = error.field.partition(".")
@@ -181,7 +192,7 @@ def _looked_at(
         return file.error(("tables", name), error)
 
     try:
-        return look(name, unit)
+        return step()
     except JobErrors as errors:
         raise JobErrors([placed(problem) for problem in errors.problems]) from None
     except RequestError as error:

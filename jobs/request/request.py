@@ -170,9 +170,10 @@ def check(file: JobFile, given: Sequence[str], held: source_files.Source | None 
     """
     job = file.job
     values = job_parameters.take({name: declared.type for name, declared in job.params.items()}, given)
-    tables = joined_tables.bind(file, functools.partial(_table, file, values)) if job.tables is not None else None
+    tables = _tables(file, values) if job.tables is not None else None
     source = held if held is not None else _placed(file, lambda: _source(file, values, tables))
-    public_files.refuse_all(file, source.files)
+    if tables is None:
+        public_files.refuse_all(file, source.files)
     rows = _placed(file, lambda: _rows(job, source, values, job.unit))
     window = _placed(file, lambda: event_window.bind(job, values, source.schema))
     available = rows.output_schema
@@ -245,13 +246,29 @@ def _source(file: JobFile, values: Mapping[str, Value], tables: Tables | None = 
     return declared_source.look(file.job.one_source("this reads one"), file.path.parent, values, file.document)
 
 
-def _table(file: JobFile, values: Mapping[str, Value], name: str, unit: Sequence[str]) -> TableRows:
+def _tables(file: JobFile, values: Mapping[str, Value]) -> Tables:
+    """Several tables as one. The files of all are known before any public table is read, which might be one of them."""
+    sources = {
+        name: joined_tables.of_table(
+            file, name, functools.partial(declared_source.look, said, file.path.parent, values, file.document)
+        )
+        for name, said in (file.job.tables or {}).items()
+    }
+    public_files.refuse_all(file, [path for source in sources.values() for path in source.files])
+    return joined_tables.bind(file, functools.partial(_table, file, values, sources))
+
+
+def _table(
+    file: JobFile,
+    values: Mapping[str, Value],
+    sources: Mapping[str, source_files.Source],
+    name: str,
+    unit: Sequence[str],
+) -> TableRows:
     """One of several tables, with what becomes of its rows before they meet others."""
-    declared = (file.job.tables or {})[name]
-    source = declared_source.look(declared, file.path.parent, values, file.document)
+    declared, source = (file.job.tables or {})[name], sources[name]
     raise_all([source.missing[column] for column in unit if column in source.missing])
     rows = _rows(declared, source, values, unit)
-    public_files.refuse_lookups(file, declared, source.files)
     lookup_tables = _lookups(file, declared, rows.output_schema, unit) if declared.lookups else None
     return TableRows(name=name, declared=declared, source=source, rows=rows, lookup=lookup_tables, unit=tuple(unit))
 

@@ -22,7 +22,9 @@ JOIN = {"left": "orders", "right": "visits", "max_rows_per_unit": {"orders": 9, 
 @pytest.fixture
 def joined(shop: Shop) -> dict[str, Any]:
     """What makes the shop's job one over two tables."""
-    pa.parquet.write_table(pa.table({"person": [1], "page": ["a"], "kind": ["b"]}), shop.folder / "visits.parquet")
+    pa.parquet.write_table(
+        pa.table({"person": [1, 1], "page": ["a", "a"], "kind": ["b", None]}), shop.folder / "visits.parquet"
+    )
     unit = {"orders": "customer", "visits": "person"}
     return {"source": None, "tables": TABLES, "join": JOIN, "privacy_unit": unit}
 
@@ -57,11 +59,13 @@ def test_a_list_of_partitions(shop: Shop, monkeypatch: pytest.MonkeyPatch, key: 
     assert f"stages.weekly.partitions.{key}: {SAID}" in said
 
 
-@pytest.mark.parametrize("how", ["symlink", "dots"])
+@pytest.mark.parametrize("how", ["symlink", "hard link", "dots"])
 def test_whatever_the_file_is_called(shop: Shop, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
     name = "products.parquet"
     if how == "symlink":
         os.symlink(part(shop), shop.folder / name)
+    elif how == "hard link":
+        os.link(shop.folder / part(shop), shop.folder / name)
     else:
         name = f"data/../{part(shop)}"
     refused(shop.write(lookup={"parquet": name, "on": "product"}), monkeypatch)
@@ -74,11 +78,13 @@ def test_the_lookup_of_a_table_is_a_file_of_no_table(
     name, on = (part(shop), "product") if other == "its own" else ("visits.parquet", {"product": "page"})
     orders = {**TABLES["orders"], "lookup": {"parquet": name, "on": on}}
     path = shop.write(**{**joined, "tables": {**TABLES, "orders": orders}})
-    if other == "its own":
-        assert "tables.orders" in refused(path, monkeypatch)
-        return
-    # What another table's files are is known once all tables are; until then nothing of this one was shown.
-    with pytest.raises(RequestError, match=f"tables.orders.*{SAID}"):
+    assert "tables.orders.lookup: " + SAID in refused(path, monkeypatch)
+
+
+@pytest.mark.parametrize("key", ["public_file", "public_sorted_file"])
+def test_a_name_that_no_file_can_have_is_told_at_its_line(shop: Shop, key: str) -> None:
+    path = shop.write(stages={"weekly": stage(partitions={key: "a\0b"})})
+    with pytest.raises(RequestError, match=key):
         check(job_file.load(str(path)), [])
 
 
