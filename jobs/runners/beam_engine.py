@@ -295,8 +295,8 @@ class _SparkJar(_Jar, spark_runner.SparkJarJobServer):
 class _Workers(worker_pool_main.BeamFnExternalWorkerPoolServicer):
     """Workers in threads of this process, each until its runner hangs up.
 
-    Beam's own pool (that of 2.77, at least) also stops them by id, and every task manager counts its workers from the same number: the
-    first that had nothing left to do ended a worker of another, and with it the job.
+    Beam's own pool (that of 2.77, at least) also stops them by id, and every task manager counts its workers from the same
+    number: the first that had nothing left to do ended a worker of another, and with it the job.
     """
 
     def StopWorker(self, stop_worker_request: Any, unused_context: Any) -> Any:
