@@ -79,6 +79,14 @@ class Shop:
         path.unlink(missing_ok=True)
         pins._note(os.path.realpath(path)).unlink(missing_ok=True)
 
+    def charged(self) -> int:
+        """How many runs the ledger has charged."""
+        ledger = Ledger.open(str(self.folder / DEFAULT_NAME))
+        try:
+            return len(ledger.state.runs)
+        finally:
+            ledger.close()
+
     def left(self) -> list[str]:
         """Everything in the folder but the data, the job file and the ledger."""
         kept = {"data", "job.yaml", DEFAULT_NAME}

@@ -21,7 +21,7 @@ from dp_pipelines.jobs.outputs.outputs import Outputs
 from dp_pipelines.jobs.outputs.text_tables import FORMATS
 from dp_pipelines.jobs.request.request import check
 from dp_pipelines.jobs.spec import job_file
-from dp_pipelines.ledger.ledger import DEFAULT_NAME, Ledger
+from dp_pipelines.ledger.ledger import DEFAULT_NAME
 from tests.helpers import icebergs
 from tests.jobs.conftest import Said, Shop, purchases, stage
 from tests.jobs.run.test_kills import kill
@@ -40,15 +40,6 @@ def run(shop: Shop, call: Call, run_id: str, *more: object, out: str = "") -> Sa
 
 def manifest_of(folder: pathlib.Path) -> dict[str, Any]:
     return dict(json.loads((folder / "manifest.json").read_text()))
-
-
-def charged(shop: Shop) -> int:
-    """How many runs the ledger has charged."""
-    ledger = Ledger.open(str(shop.folder / DEFAULT_NAME))
-    try:
-        return len(ledger.state.runs)
-    finally:
-        ledger.close()
 
 
 def lake(shop: Shop, name: str = "weekly") -> deltalake.DeltaTable:
@@ -105,7 +96,7 @@ def test_the_same_run_has_the_same_files_in_any_folder(shop: Shop, call: Call) -
     assert files[0] == files[1]
     shop.write()
     assert run(shop, call, "one", out="other").code == 2, "its formats belong to what a run id fixes"
-    assert charged(shop) == 1
+    assert shop.charged() == 1
 
 
 def test_a_job_without_outputs_is_the_run_that_it_was(shop: Shop) -> None:
@@ -206,7 +197,7 @@ def test_a_table_and_a_release_lie_apart(shop: Shop, call: Call, delta: str, out
     shop.write(budget=WEEKS, stages={"weekly": stage(partitions=LISTED)}, outputs={"delta": delta})
     said = run(shop, call, "one", out=output)
     assert (said.code, "lie in one another" in said.err) == (2, True), said
-    assert charged(shop) == 1
+    assert shop.charged() == 1
     assert not (shop.folder / "out").exists()
     assert not (shop.folder / "lake").exists()
     assert sorted(path.name for path in (shop.folder / "old").iterdir()) == sorted([*before["files"], "manifest.json"])
@@ -218,7 +209,7 @@ def test_a_table_that_is_gone_gets_the_release_again(shop: Shop, call: Call) -> 
     shutil.rmtree(shop.folder / "lake")
     assert run(shop, call, "a").code == 0
     assert runs_in(shop) == {"a": rows_of(shop.folder / "a" / "weekly.parquet")}
-    assert charged(shop) == 1
+    assert shop.charged() == 1
 
 
 def test_the_folder_of_tables_may_name_a_parameter(shop: Shop, call: Call) -> None:
@@ -265,7 +256,7 @@ def test_after_a_kill_the_same_command_leaves_one_commit_of_one_release(
         assert lines == rows_of(out / f"{table}.parquet")
     assert [path for path in shop.left() if "unfinished" in path or "staging" in path] == []
     if ledger == "ledger":
-        assert charged(shop) == 1
+        assert shop.charged() == 1
 
 
 def test_what_a_format_cannot_hold_is_refused_before_the_charge(shop: Shop, call: Call) -> None:
@@ -283,7 +274,7 @@ def test_what_a_format_cannot_hold_is_refused_before_the_charge(shop: Shop, call
         ):
             assert words in said.err
         assert "job.yaml:" in said.err
-    assert (charged(shop), (shop.folder / "lake").exists()) == (0, False)
+    assert (shop.charged(), (shop.folder / "lake").exists()) == (0, False)
 
 
 @pytest.mark.parametrize(
@@ -306,7 +297,7 @@ def test_a_run_that_a_table_has_from_another_ledger_is_refused_unpaid(shop: Shop
     shop.write(outputs=LAKE)
     assert run(shop, call, "one", "--ledger", "none").code == 0
     said = run(shop, call, "one", out="two")
-    assert (said.code, "has a run of this id already" in said.err, charged(shop)) == (2, True, 0)
+    assert (said.code, "has a run of this id already" in said.err, shop.charged()) == (2, True, 0)
     again = run(shop, call, "one", "--ledger", "none")
     assert (again.code, again.err) == (0, "")
     shutil.rmtree(shop.folder / "one")
@@ -332,7 +323,7 @@ def test_a_table_that_cannot_be_written_any_more_is_told_and_mended(
     (shop.folder / "lake").unlink()
     assert run(shop, call, "one").code == 0
     assert runs_in(shop) == {"one": rows_of(shop.folder / "one" / "weekly.parquet")}
-    assert charged(shop) == 1
+    assert shop.charged() == 1
 
 
 def test_a_release_that_is_delivered_where_the_packages_are_gone_says_what_to_install(
@@ -346,7 +337,7 @@ def test_a_release_that_is_delivered_where_the_packages_are_gone_says_what_to_in
         said = run(shop, call, "one")
         assert (said.code, "pip install 'dp-pipelines[delta]'" in said.err) == (2, True), said
     assert run(shop, call, "one").code == 0
-    assert (lake(shop).version(), charged(shop)) == (0, 1)
+    assert (lake(shop).version(), shop.charged()) == (0, 1)
 
 
 def test_made_up_rows_are_in_no_text_and_no_table(shop: Shop, call: Call) -> None:

@@ -24,15 +24,6 @@ PUBLIC = {"listed": stage(partitions={"public": [["p0"], ["p1"]]})}
 WEEKS = {"epsilon": 8.0, "delta": 1e-5, "runs": 3}
 
 
-def runs(shop: Shop) -> int:
-    """How many runs the ledger has charged."""
-    ledger = Ledger.open(str(shop.folder / DEFAULT_NAME))
-    try:
-        return len(ledger.state.runs)
-    finally:
-        ledger.close()
-
-
 @pytest.fixture
 def delta(shop: Shop) -> Path:
     """The shop's rows as a Delta table."""
@@ -54,7 +45,7 @@ def test_a_run_id_fixes_the_version_that_was_read(shop: Shop, call: Call, delta:
     assert call("run", job, "--output", shop.folder / "three", "--run-id", "a").code == 0
     same = [(shop.folder / name / "listed.parquet").read_bytes() for name in ("one", "again", "three")]
     assert same[0] == same[1] == same[2]
-    assert runs(shop) == 1
+    assert shop.charged() == 1
     shop.write(source={"delta": {"path": "table", "version": 1}}, stages=PUBLIC, budget=WEEKS)
     assert call("run", job, "--output", shop.folder / "four", "--run-id", "b").code == 0
 
@@ -67,7 +58,7 @@ def test_a_version_may_be_a_parameter(shop: Shop, call: Call, delta: Path) -> No
     given = ("--param", "name=table", "--param")
     assert call("run", job, "--output", shop.folder / "one", "--run-id", "a", *given, "version=0").code == 0
     gone = call("run", job, "--output", shop.folder / "two", "--run-id", "b", *given, "version=1")
-    assert (gone.code, runs(shop)) == (2, 1)
+    assert (gone.code, shop.charged()) == (2, 1)
     assert "has no version 1, or no longer; its last one is 0" in gone.err
 
 
@@ -106,7 +97,7 @@ def test_a_damaged_deletion_vector_ends_a_paid_run(shop: Shop, call: Call) -> No
     said = call("run", shop.write(source={"delta": {"path": "table"}}, stages=PUBLIC), "--output", shop.folder / "out")
     assert said.code == 1
     assert said.err.startswith(f"error: file '{file}': {DAMAGED_DELETES}; nothing was published")
-    assert (runs(shop), (shop.folder / "out").exists()) == (1, False)
+    assert (shop.charged(), (shop.folder / "out").exists()) == (1, False)
 
 
 def test_an_iceberg_snapshot_is_fixed_too(shop: Shop, call: Call) -> None:
@@ -137,10 +128,10 @@ def test_damage_in_an_avro_file_ends_a_paid_run(shop: Shop, call: Call) -> None:
     path.write_bytes(path.read_bytes()[:-5000])
     said = call("run", job, "--output", shop.folder / "two", "--run-id", "b")
     assert (said.code, said.err) == (1, f"error: file '{path}': {DAMAGED_BLOCK}; nothing was published\n")
-    assert runs(shop) == 2
+    assert shop.charged() == 2
     path.write_bytes(b"nothing of Avro")
     assert call("run", job, "--output", shop.folder / "three", "--run-id", "c").code == 2
-    assert runs(shop) == 2
+    assert shop.charged() == 2
 
 
 def test_lines_that_are_no_rows_change_nothing_that_can_be_seen(shop: Shop, call: Call) -> None:

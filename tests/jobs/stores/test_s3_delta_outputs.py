@@ -27,7 +27,7 @@ from dp_pipelines.jobs.outputs import delta_place
 from dp_pipelines.jobs.outputs.delta_output import DeltaOutput, transaction_of
 from dp_pipelines.jobs.outputs.delta_place import DeltaBucket
 from dp_pipelines.jobs.outputs.release_place import own_cache, place_of
-from dp_pipelines.ledger.ledger import DEFAULT_NAME, Ledger
+from dp_pipelines.ledger.ledger import DEFAULT_NAME
 from tests.helpers import object_stores
 from tests.helpers.object_stores import BUCKET, SECRET, Store
 from tests.jobs.conftest import Said, Shop, stage
@@ -93,15 +93,6 @@ def rows_of(path: pathlib.Path) -> list[dict[str, Any]]:
     return list(pa.parquet.read_table(path).to_pylist())
 
 
-def charged(shop: Shop) -> int:
-    """How many runs the ledger has charged."""
-    ledger = Ledger.open(str(shop.folder / DEFAULT_NAME))
-    try:
-        return len(ledger.state.runs)
-    finally:
-        ledger.close()
-
-
 def run(shop: Shop, call: Call, run_id: str, *more: object, out: object = None) -> Said:
     """One run of the shop's job."""
     return call("run", shop.job, "--output", out or shop.folder / run_id, "--run-id", run_id, *more)
@@ -145,7 +136,7 @@ def test_runs_are_appended_each_once_in_a_bucket(shop: Shop, store: Store, call:
     transaction = {"tables": ["weekly", "listed"], "mode": "append", "transaction": "dp_pipelines/shop/a"}
     assert json.loads(said_of)["outputs"] == {"delta": transaction}
     assert BUCKET not in said_of
-    assert charged(shop) == 2
+    assert shop.charged() == 2
 
 
 def test_release_and_tables_may_be_in_one_bucket(shop: Shop, store: Store, call: Call) -> None:
@@ -157,7 +148,7 @@ def test_release_and_tables_may_be_in_one_bucket(shop: Shop, store: Store, call:
     ]
     (held,) = table().to_pyarrow_dataset().files
     assert store.get(f"{WEEKLY}/{held}") == store.get(f"s3://{BUCKET}/reports/b/weekly.parquet")
-    assert (table().version(), charged(shop)) == (1, 2)
+    assert (table().version(), shop.charged()) == (1, 2)
 
 
 def test_the_folder_of_tables_may_name_a_parameter_in_a_bucket(shop: Shop, store: Store, call: Call) -> None:
@@ -328,7 +319,7 @@ def test_after_a_kill_the_same_command_leaves_one_commit_of_one_release_in_a_buc
         assert runs_in(f"{LAKE}/{name}") == {"one": rows_of(shop.folder / "out" / f"{name}.parquet")}
         assert len([file for file in store.names(f"lake/{name}") if file.endswith(".parquet")]) == 1
     if ledger == "ledger":
-        assert charged(shop) == 1
+        assert shop.charged() == 1
 
 
 @pytest.mark.parametrize("out", ["out", f"s3://{BUCKET}/reports/one"])
@@ -355,7 +346,7 @@ def test_a_store_that_falls_silent_after_the_charge_gets_the_rest_from_the_same_
     assert SECRET not in said.err
     with object_stores.store(empty=False):
         again = run(shop, call, "one", out=place)
-        assert (again.code, again.err, charged(shop)) == (0, "", 1)
+        assert (again.code, again.err, shop.charged()) == (0, "", 1)
         assert list(runs_in()) == ["one"]
     assert not list(own_cache.folder().rglob("*.parquet"))
 
@@ -410,7 +401,7 @@ def test_a_place_that_is_none_is_refused_unpaid_in_a_bucket(
 ) -> None:
     shop.write(outputs={"delta": delta})
     said = run(shop, call, "one")
-    assert (said.code, words in said.err, charged(shop)) == (2, True, 0), said.err
+    assert (said.code, words in said.err, shop.charged()) == (2, True, 0), said.err
     assert SECRET not in said.err
     assert store.client.list_objects_v2(Bucket=BUCKET).get("Contents", []) == []
     assert shop.left() == []
@@ -439,7 +430,7 @@ def test_a_store_that_does_not_answer_or_refuses_the_user_is_told_unpaid(
     for said, words in ((refused, "the store refuses this user"), (silent, "the store does not answer")):
         assert (said.code, f"Delta table {WEEKLY!r}: {words}; check AWS_" in said.err) == (2, True), said.err
         assert "made-up-key" not in said.err
-    assert (charged(shop), shop.left()) == (0, [])
+    assert (shop.charged(), shop.left()) == (0, [])
 
 
 @pytest.mark.parametrize(("package", "extra"), [("boto3", "s3"), ("deltalake", "delta")])
@@ -452,13 +443,13 @@ def test_packages_that_are_missing_are_told_unpaid_and_after(
     with monkeypatch.context() as patch:
         patch.setitem(sys.modules, package, None)
         before = run(shop, call, "one")
-        assert (before.code, before.err, charged(shop)) == (2, hint, 0)
+        assert (before.code, before.err, shop.charged()) == (2, hint, 0)
     assert run(shop, call, "one").code == 0
     with monkeypatch.context() as patch:
         patch.setitem(sys.modules, package, None)
         after = run(shop, call, "one", out=shop.folder / "again")
         assert (after.code, after.err) == (2, hint)
-    assert charged(shop) == 1
+    assert shop.charged() == 1
 
 
 def test_writers_that_lock_tables_elsewhere_are_refused(
@@ -467,7 +458,7 @@ def test_writers_that_lock_tables_elsewhere_are_refused(
     shop.write(outputs={"delta": LAKE})
     monkeypatch.setenv("AWS_S3_LOCKING_PROVIDER", "dynamodb")
     said = run(shop, call, "one")
-    assert (said.code, "and AWS_S3_LOCKING_PROVIDER names another way" in said.err, charged(shop)) == (2, True, 0)
+    assert (said.code, "and AWS_S3_LOCKING_PROVIDER names another way" in said.err, shop.charged()) == (2, True, 0)
     assert store.names("lake") == []
 
 
@@ -491,7 +482,7 @@ def test_a_table_and_a_release_lie_apart_in_a_bucket(
     before = store.client.list_objects_v2(Bucket=BUCKET)["Contents"]
     shop.write(budget=WEEKS, stages=weekly, outputs={"delta": f"s3://{BUCKET}/{delta}"})
     said = run(shop, call, "one", out=f"s3://{BUCKET}/{output}")
-    assert (said.code, "lie in one another" in said.err, charged(shop)) == (2, True, 1), said
+    assert (said.code, "lie in one another" in said.err, shop.charged()) == (2, True, 1), said
     assert str(own_cache.folder()) not in said.err
     assert store.client.list_objects_v2(Bucket=BUCKET)["Contents"] == before
 

@@ -58,15 +58,6 @@ def folders(shop: Shop) -> list[str]:
         ledger.close()
 
 
-def charged(shop: Shop) -> int:
-    """How many runs the ledger has charged."""
-    ledger = Ledger.open(str(shop.folder / DEFAULT_NAME))
-    try:
-        return len(ledger.state.runs)
-    finally:
-        ledger.close()
-
-
 def test_a_release_in_a_bucket_is_that_of_a_local_folder(shop: Shop, store: Store, call: Call) -> None:
     url = f"s3://{BUCKET}/reports/one"
     said = call("run", shop.job, "--output", url, "--run-id", "one")
@@ -91,7 +82,7 @@ def test_the_same_command_gives_the_same_bytes_and_costs_nothing(
     assert [json.loads(said.out)["published_before"] for said in (first, again)] == [False, True]
     assert json.loads(again.out)["output"] == f"s3://{BUCKET}/one"
     assert held == [store.get(f"s3://{BUCKET}/one/{name}") for name in FILES]
-    assert charged(shop) == (0 if ledger else 1)
+    assert shop.charged() == (0 if ledger else 1)
     assert waiting() == []
 
 
@@ -118,7 +109,7 @@ def test_what_stands_there_is_refused_unpaid(shop: Shop, store: Store, call: Cal
     damaged = call("run", shop.job, "--output", url, "--run-id", "one", *ledger)
     assert damaged.code == 2
     assert f"output {url!r}: holds a release whose files differ from its manifest" in damaged.err
-    assert charged(shop) == (0 if ledger else 1)
+    assert shop.charged() == (0 if ledger else 1)
     assert waiting() == []
 
 
@@ -133,7 +124,7 @@ def test_what_stands_there_is_refused_unpaid(shop: Shop, store: Store, call: Cal
 )
 def test_a_place_that_is_none_is_refused_unpaid(shop: Shop, store: Store, call: Call, url: str, words: str) -> None:
     said = call("run", shop.job, "--output", url, "--run-id", "one")
-    assert (said.code, charged(shop)) == (2, 0)
+    assert (said.code, shop.charged()) == (2, 0)
     assert words in said.err
     assert SECRET not in said.err
 
@@ -172,7 +163,7 @@ def test_a_store_that_falls_silent_before_the_end_gets_the_rest_from_the_same_co
         assert other.names("one") == FILES[1:]  # no manifest: not a release yet
         said = call("run", shop.job, "--output", url, "--run-id", "one", *ledger)
         assert (said.code, other.names("one")) == (0, FILES), said.err
-    assert charged(shop) == (0 if ledger else 1)
+    assert shop.charged() == (0 if ledger else 1)
     assert waiting() == []
 
 
@@ -202,7 +193,7 @@ def test_whoever_loses_a_race_is_told_what_another_place_costs_and_keeps_the_rel
     else:
         assert "another --output, which costs nothing" in said.err
         assert call("run", shop.job, "--output", f"s3://{BUCKET}/two", "--run-id", "one").code == 0
-        assert (store.names("two"), charged(shop)) == (FILES, 1)
+        assert (store.names("two"), shop.charged()) == (FILES, 1)
 
 
 @pytest.fixture

@@ -40,15 +40,6 @@ def rows(store: Store, shop: Shop) -> str:
     return store.put(shop.folder / "data", "data")
 
 
-def charged(shop: Shop) -> int:
-    """How many runs the ledger has charged."""
-    ledger = Ledger.open(str(shop.folder / DEFAULT_NAME))
-    try:
-        return len(ledger.state.runs)
-    finally:
-        ledger.close()
-
-
 def test_the_local_runner_reads_a_bucket_without_beam(shop: Shop, rows: str) -> None:
     job = shop.write(source={"parquet": f"{rows}/*.parquet"}, stages=PUBLIC)
     asked = ["run", str(job), "--output", str(shop.folder / "out")]
@@ -56,7 +47,7 @@ def test_the_local_runner_reads_a_bucket_without_beam(shop: Shop, rows: str) -> 
     program += "print(code, sorted(n for n in sys.modules if n in ('apache_beam', 'boto3')))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=os.environ, check=True)
     assert done.stdout.splitlines()[-1] == "0 []"
-    assert charged(shop) == 1
+    assert shop.charged() == 1
 
 
 @pytest.mark.parametrize(
@@ -96,7 +87,7 @@ def test_patterns_match_what_they_match_on_a_disk(
 def test_what_is_not_there_is_refused_unpaid(shop: Shop, rows: str, call: Call, url: str, words: str) -> None:
     job = shop.write(source={"parquet": url}, stages=PUBLIC)
     said = call("run", job, "--output", shop.folder / "out")
-    assert (said.code, charged(shop)) == (2, 0)
+    assert (said.code, shop.charged()) == (2, 0)
     assert words in said.err
     assert url in said.err
 
@@ -109,7 +100,7 @@ def test_a_store_that_does_not_answer_is_refused_unpaid(
     url = f"{rows}/*.parquet" if form == "parquet" else rows
     job = shop.write(source={form: url if form == "parquet" else {"path": url}}, stages=PUBLIC)
     said = call("run", job, "--output", shop.folder / "out")
-    assert (said.code, charged(shop)) == (2, 0)
+    assert (said.code, shop.charged()) == (2, 0)
     assert f"names {url!r}, but the store does not answer; check AWS_ENDPOINT_URL" in said.err
     assert SECRET not in said.err
     assert "password" not in said.err
@@ -124,7 +115,7 @@ def test_credentials_in_a_url_are_refused_and_not_shown(shop: Shop, store: Store
         assert said.code == 2
         assert "s3://...@bucket/data" in said.err
         assert "some-" not in said.err + said.out
-    assert charged(shop) == 0
+    assert shop.charged() == 0
 
 
 @pytest.mark.parametrize(
@@ -142,7 +133,7 @@ def test_a_secret_with_a_slash_or_in_a_query_is_refused_and_not_shown(
         assert said.code == 2
         assert f"names {shown} with somebody's credentials" in said.err
         assert "some-" not in said.err + said.out
-    assert charged(shop) == 0
+    assert shop.charged() == 0
 
 
 def test_a_user_whom_the_store_refuses_is_told_so_unpaid(
@@ -152,7 +143,7 @@ def test_a_user_whom_the_store_refuses_is_told_so_unpaid(
     monkeypatch.setattr("moto.settings.INITIAL_NO_AUTH_ACTION_COUNT", 0.0)
     job = shop.write(source={"parquet": f"{rows}/*.parquet"}, stages=PUBLIC)
     said = call("run", job, "--output", shop.folder / "out")
-    assert (said.code, charged(shop)) == (2, 0)
+    assert (said.code, shop.charged()) == (2, 0)
     assert "but the store refuses this user; check AWS_ACCESS_KEY_ID" in said.err
     assert SECRET not in said.err
     assert "made-up-key" not in said.err
@@ -165,12 +156,12 @@ def test_a_footer_that_is_damaged_is_refused_and_a_row_group_ends_a_paid_run(
     job = shop.write(source={"parquet": f"{rows}/*.parquet"}, stages=PUBLIC)
     store.client.put_object(Bucket=BUCKET, Key="data/part-0.parquet", Body=whole[:-9])
     said = call("run", job, "--output", shop.folder / "out")
-    assert (said.code, charged(shop)) == (2, 0)
+    assert (said.code, shop.charged()) == (2, 0)
     assert f"file '{rows}/part-0.parquet': is not a complete Parquet file" in said.err
     damaged = whole[:40] + bytes(len(whole) // 2) + whole[40 + len(whole) // 2 :]
     store.client.put_object(Bucket=BUCKET, Key="data/part-0.parquet", Body=damaged)
     said = call("run", job, "--output", shop.folder / "out")
-    assert (said.code, charged(shop)) == (1, 1)
+    assert (said.code, shop.charged()) == (1, 1)
     assert f"file '{rows}/part-0.parquet': a row group cannot be read; it is damaged; nothing was published" in said.err
     assert shop.left() == []
 
@@ -188,7 +179,7 @@ def test_a_store_that_falls_silent_ends_a_paid_run_and_the_same_command_finishes
     with monkeypatch.context() as patch:
         patch.setattr(Production, "release", after_the_end_of_the_store)
         said = call("run", job, "--output", shop.folder / "out")
-    assert (said.code, charged(shop)) == (1, 1)
+    assert (said.code, shop.charged()) == (1, 1)
     assert f"file '{rows}/part-" in said.err
     assert "cannot be read from its store; nothing was published" in said.err
     assert SECRET not in said.err
@@ -196,7 +187,7 @@ def test_a_store_that_falls_silent_ends_a_paid_run_and_the_same_command_finishes
     with object_stores.store() as other:
         other.put(shop.folder / "data", "data")
         said = call("run", job, "--output", shop.folder / "out")
-    assert (said.code, charged(shop)) == (0, 1)
+    assert (said.code, shop.charged()) == (0, 1)
 
 
 @pytest.fixture
@@ -246,5 +237,5 @@ def test_rows_of_a_bucket_belong_to_one_account(shop: Shop, rows: str, call: Cal
     ledger.close()
     shop.write(dataset="other", source={"parquet": f"{rows}/part-0.parquet"}, stages=PUBLIC)
     said = call("run", job, "--output", shop.folder / "two")
-    assert (said.code, charged(shop)) == (2, 1)
+    assert (said.code, shop.charged()) == (2, 1)
     assert "shop" in said.err

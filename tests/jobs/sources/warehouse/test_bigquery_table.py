@@ -52,15 +52,6 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Warehouse]:
         yield made
 
 
-def charged(shop: Shop) -> int:
-    """How many runs the ledger has charged."""
-    ledger = Ledger.open(str(shop.folder / DEFAULT_NAME))
-    try:
-        return len(ledger.state.runs)
-    finally:
-        ledger.close()
-
-
 @pytest.mark.parametrize("runner", ["local", "direct"])
 def test_the_integers_before_the_noise_are_those_of_parquet_files(shop: Shop, server: Warehouse, runner: str) -> None:
     def computed(name: str) -> exact.Dump:
@@ -105,7 +96,7 @@ def test_a_run_id_fixes_the_time(shop: Shop, server: Warehouse, call: Call) -> N
     assert run("three", "2026-01-05T01:00:00+01:00") == 0  # the same instant
     one, three = ((shop.folder / name / "listed.parquet").read_bytes() for name in ("one", "three"))
     assert one == three
-    assert charged(shop) == 1
+    assert shop.charged() == 1
 
 
 @pytest.mark.parametrize(
@@ -126,7 +117,7 @@ def test_what_is_wrong_by_public_facts_is_refused_unpaid(
 ) -> None:
     job = shop.write(source={"bigquery": {**SOURCE["bigquery"], **changes}}, stages=PUBLIC)
     said = call("run", job, "--output", shop.folder / "out")
-    assert (said.code, charged(shop)) == (2, 0), said.err
+    assert (said.code, shop.charged()) == (2, 0), said.err
     assert words in said.err
     assert SECRET not in said.err
 
@@ -143,7 +134,7 @@ def test_types_that_the_table_has_not_are_refused_unpaid(
     shop: Shop, server: Warehouse, call: Call, types: dict[str, str], words: str
 ) -> None:
     said = call("run", shop.write(source={**SOURCE, "types": types}, stages=PUBLIC), "--output", shop.folder / "out")
-    assert (said.code, charged(shop)) == (2, 0), said.err
+    assert (said.code, shop.charged()) == (2, 0), said.err
     assert words in said.err
 
 
@@ -181,15 +172,15 @@ def test_a_service_that_falls_silent_ends_a_paid_run(
     server.breaks_after = 0
     job = shop.write(source=SOURCE, stages=PUBLIC)
     said = call("run", job, "--output", shop.folder / "out")
-    assert (said.code, charged(shop)) == (1, 1)
+    assert (said.code, shop.charged()) == (1, 1)
     assert "file 'bigquery://acme.shop.orders': cannot be read to its end; nothing was published" in said.err
     assert SECRET not in said.err
     server.breaks_after = None
     assert call("run", job, "--output", shop.folder / "out").code == 0
-    assert charged(shop) == 1
+    assert shop.charged() == 1
     server.stop()
     said = call("run", shop.write(source=SOURCE), "--output", shop.folder / "two")
-    assert (said.code, charged(shop)) == (2, 1)
+    assert (said.code, shop.charged()) == (2, 1)
     assert "table 'bigquery://acme.shop.orders': cannot be asked for; check the network" in said.err
 
 
@@ -208,7 +199,7 @@ def test_a_table_belongs_to_one_account(shop: Shop, server: Warehouse, call: Cal
     ledger.open_account("other", unit=["customer"], words="one customer", epsilon=1000.0, delta=0.5)
     ledger.close()
     said = call("run", shop.write(dataset="other", source=SOURCE, stages=PUBLIC), "--output", shop.folder / "two")
-    assert (said.code, charged(shop)) == (2, 1)
+    assert (said.code, shop.charged()) == (2, 1)
 
 
 @pytest.mark.skipif(not EXTRA, reason="the extra `dataflow` is not installed")
