@@ -42,16 +42,16 @@ LIMITS = {CSV: TEXT, JSONL: TEXT, AVRO: BINARY, DELTA: BINARY, ICEBERG: BINARY}
 BEST_OF_AVRO = "Avro (deflate), Polars"
 
 LIBRARIES = {
-    "Parquet, Arrow": "import pyarrow.parquet as p; p.read_table('PARQUET', use_threads=False)",
-    "CSV, Arrow": "import pyarrow.csv as p; p.read_csv('CSV/a.csv', p.ReadOptions(use_threads=False))",
-    "JSON lines, Arrow": "import pyarrow.json as p; p.read_json('JSONL/a.jsonl', p.ReadOptions(use_threads=False))",
+    "Parquet, Arrow": "import pyarrow.parquet as p; p.read_table('parquet', use_threads=False)",
+    "CSV, Arrow": "import pyarrow.csv as p; p.read_csv('csv/a.csv', p.ReadOptions(use_threads=False))",
+    "JSON lines, Arrow": "import pyarrow.json as p; p.read_json('jsonl/a.jsonl', p.ReadOptions(use_threads=False))",
     "JSON lines, DuckDB": "import duckdb; duckdb.sql('SET threads = 1'); "
-    "duckdb.sql('''FROM read_json('JSONL/a.jsonl', format = 'newline_delimited')''').to_arrow_table()",
-    BEST_OF_AVRO: "import polars; polars.read_avro('AVRO/a.avro')",
+    "duckdb.sql('''FROM read_json('jsonl/a.jsonl', format = 'newline_delimited')''').to_arrow_table()",
+    BEST_OF_AVRO: "import polars; polars.read_avro('avro/a.avro')",
     "Avro (deflate), its blocks unpacked and not decoded": "import fastavro; "
-    "[len(block.bytes_.getvalue()) for block in fastavro.block_reader(open('AVRO/a.avro', 'rb'))]",
+    "[len(block.bytes_.getvalue()) for block in fastavro.block_reader(open('avro/a.avro', 'rb'))]",
 }
-"""Programs that only read, in one thread, with what each library does by default besides."""
+"""Programs that only read, in one thread, in the folder of the copies, with what each library does by default besides."""
 
 INTRODUCTION = """\
 # Formats
@@ -124,13 +124,6 @@ JOBS = {
     PARQUET: "parquet", FILES: "files", CSV: "csv", JSONL: "jsonl", AVRO: "avro", SNAPPY: "snappy", PLAIN: "plain",
     DELTA: "delta", ICEBERG: "iceberg", NOTHING: "nothing",
 }  # fmt: skip
-
-
-def library(program: str, folder: pathlib.Path) -> list[str]:
-    """The command that only reads."""
-    for name in ("PARQUET", "CSV", "JSONL", "AVRO"):
-        program = program.replace(f"'{name}", f"'{folder / name.lower()}")
-    return [sys.executable, "-c", program]
 
 
 def judged(runs: Runs) -> list[Gate]:
@@ -212,7 +205,7 @@ def main(arguments: list[str] | None = None) -> int:
         if maker.exitcode:
             raise SystemExit("the copies could not be written")
         runs = in_turns({form: run_of(f"{job}.yaml") for form, job in JOBS.items()}, folder, options.rounds, "formats")
-        alone = {what: library(program, folder) for what, program in LIBRARIES.items()}
+        alone = {what: [sys.executable, "-c", program] for what, program in LIBRARIES.items()}
         reading = in_turns(alone, folder, options.rounds, "reading alone")
     gates = judged(runs)
     (options.out / "formats.md").write_text(page(rows, runs, reading, gates))
