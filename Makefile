@@ -212,17 +212,37 @@ bench-training: $(VENV) $(OPACUS) $(INTERPRET)  ## measure how good models are a
 	$(BIN)/python benchmarks/training_scale.py
 
 # A pin is kept while pyproject.toml allows it; `make lock UPGRADE=--upgrade` takes the newest of everything. uv only
-# resolves; it installs nothing and fetches no Python.
-lock:  ## resolve the locked versions again after a change of pyproject.toml
+# resolves; it installs nothing and fetches no Python. One set serves every Python: where a package left Python 3.10 behind, a
+# marker gives that Python the last version that it can have.
+UV := build/lock/bin/uv
+COMPILE = UV_PYTHON_DOWNLOADS=never $(UV) pip compile --quiet pyproject.toml --universal --python-version 3.10 \
+  --no-header --no-annotate --no-emit-index-url --no-emit-find-links
+comma := ,
+empty :=
+space := $(empty) $(empty)
+WRITTEN = '\# Written by `make $(1)` from pyproject.toml ($(2)); do not edit. One set for every Python:' \
+  '\# where a package left Python 3.10 behind, a marker gives that Python the last version that it can have.'
+# What .venv needs: all extras but dataflow, whose packages hold others back. It has a lock of its own, with the same versions
+# where Google's clients allow them.
+LOCKED := dev bench postgres train docs pipeline-dp yaml avro delta iceberg s3 bigquery onnx parties plot
+# What examples/dataflow/Dockerfile installs.
+ON_DATAFLOW := postgres dataflow
+
+$(UV):
 	@$(PYTHON) -m venv --clear build/lock
 	@build/lock/bin/python -m pip install --quiet --disable-pip-version-check uv
+
+lock: $(UV)  ## resolve the locked versions again after a change of pyproject.toml, those of Dataflow's image too
 	@cp requirements.lock build/lock/pins
-	@UV_PYTHON_DOWNLOADS=never build/lock/bin/uv pip compile --quiet pyproject.toml \
-	  --extra dev --extra bench --extra postgres --extra train --extra docs --extra pipeline-dp --extra yaml --extra avro --extra delta --extra iceberg --extra s3 --extra bigquery --extra onnx --extra parties --universal --python-version 3.10 \
-	  --no-header --no-annotate --no-emit-index-url --no-emit-find-links $(UPGRADE) -o build/lock/pins
-	@{ echo '# Written by `make lock` from pyproject.toml (extras dev, bench, postgres, train, docs, pipeline-dp, yaml, avro, delta, iceberg, s3, bigquery, onnx, parties); do not edit. One set for every Python:'; \
-	   echo '# where a package left Python 3.10 behind, a marker gives that Python the last version that it can have.'; \
-	   grep -v '^#' build/lock/pins; } > requirements.lock
+	@$(COMPILE) $(addprefix --extra ,$(LOCKED)) $(UPGRADE) -o build/lock/pins
+	@{ printf '%s\n' $(call WRITTEN,lock,extras $(subst $(space),$(comma)$(space),$(LOCKED))); grep -v '^#' build/lock/pins; } > requirements.lock
+	@cp requirements.lock build/lock/pins
+	@$(COMPILE) $(addprefix --extra ,$(ON_DATAFLOW)) -o build/lock/pins
+	@{ printf '%s\n' $(call WRITTEN,lock,extras $(subst $(space),$(comma)$(space),$(ON_DATAFLOW))); grep -v '^#' build/lock/pins; } > requirements-dataflow.lock
+
+newest: $(UV)  ## write requirements-newest.lock: the newest allowed version of everything, all extras together
+	@$(COMPILE) --all-extras --upgrade -o build/lock/pins
+	@{ printf '%s\n' $(call WRITTEN,newest,all extras); grep -v '^#' build/lock/pins; } > requirements-newest.lock
 
 clean:  ## remove everything these targets created, including the environments
 	rm -rf .venv .venv-peers .venv-opacus .venv-interpret .venv-pure-ldp .venv-secure-sums build dist out *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage

@@ -39,7 +39,7 @@ def plot(table: Published, metric: str | None, entries: Mapping[str, Mapping[str
         title: stands above.
 
     Raises:
-        RequestError: there is no such metric.
+        RequestError: there is no such metric, or matplotlib is not installed.
     """
     kinds = {name: str(said.get("kind", "")) for name, said in entries.items()}
     numbers = _metric(table, metric, kinds)
@@ -147,8 +147,16 @@ def _label(keys: Sequence[released_table.Key], row: int) -> str:
 
 @functools.cache
 def _figure() -> "type[Figure]":
-    """A figure that a notebook shows, whichever backend it has."""
-    from matplotlib.figure import Figure
+    """Return the class of figures, which a notebook shows with any backend.
+
+    Raises:
+        RequestError: matplotlib is not installed.
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        hint = "install the extra: pip install 'dp-pipelines[plot]'"
+        raise RequestError(field="plot", message="needs matplotlib, which is not installed", hint=hint) from None
 
     class Shown(Figure):
         def _repr_png_(self) -> bytes:

@@ -114,7 +114,7 @@ class Release:
             a figure of matplotlib, which a notebook shows.
 
         Raises:
-            RequestError: there is no such metric.
+            RequestError: there is no such metric, or matplotlib is not installed.
         """
         from dp_pipelines.jobs.session import plotting
 

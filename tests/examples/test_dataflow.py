@@ -1,13 +1,17 @@
 """The recipe for Dataflow, read and partly run: the image's pins, the template's parameters, the launcher on Beam's own runner.
 
 In: examples/dataflow, the shop. Out: a release of the launcher. Holds: what is written there agrees with the command line, the
-lock and the package. Not covered: whether the image can be built, and everything that the service does: neither was done.
+lock and the package; the packages of the image fit together. Not covered: whether the image can be built, and everything that the
+service does: neither was done.
 """
 
 import importlib.util
 import json
 import os
+import pathlib
 import re
+import shlex
+import shutil
 import subprocess
 import sys
 
@@ -23,10 +27,12 @@ from dp_pipelines.jobs.run.run import RUN_ID
 from dp_pipelines.ledger.ledger import DEFAULT_NAME, Ledger
 from tests.helpers.source import ROOT
 from tests.jobs.conftest import Shop, own_anchors, shop  # noqa: F401 - fixtures
+from tests.jobs.runners.test_dataflow_requirements import EXTRA
 
 tomllib = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
 
 RECIPE = ROOT / "examples" / "dataflow"
+LOCK = ROOT / "requirements-dataflow.lock"
 GUIDE = ROOT / "docs" / "dataflow.md"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 PARAMETERS = {p["name"]: p for p in json.loads((RECIPE / "metadata.json").read_text())["parameters"]}
@@ -73,7 +79,7 @@ def test_the_image_has_the_locked_version_of_beam_which_is_in_our_range() -> Non
     python, beam = found.groups()
     (asked,) = [Requirement(line) for line in PROJECT["dependencies"] if line.startswith("apache-beam")]
     assert asked.specifier.contains(beam)
-    assert f"apache-beam=={beam}\n" in (ROOT / "requirements.lock").read_text()
+    assert f"apache-beam=={beam}\n" in LOCK.read_text()
     assert Version(python) >= Version(PROJECT["requires-python"].removeprefix(">="))
     (launcher,) = [line for line in instructions() if "template-launcher-base" in line]
     assert f"python{python.replace('.', '')}-" in launcher
@@ -89,7 +95,7 @@ def test_no_image_is_taken_without_a_fixed_tag() -> None:
 def test_the_image_has_all_of_the_package_and_nothing_else_of_the_checkout() -> None:
     copied = [word for line in instructions() if line.startswith("COPY") and "--from" not in line
               for word in line.split()[1:-1]]  # fmt: skip
-    assert {"dp_pipelines", "transforms", "jobs", "pyproject.toml", "requirements.lock"} <= set(copied)
+    assert {"dp_pipelines", "transforms", "jobs", "pyproject.toml", LOCK.name} <= set(copied)
     assert all((ROOT / name).exists() for name in copied)
     ignored = (RECIPE / "Dockerfile.dockerignore").read_text().splitlines()
     assert "*" in ignored
@@ -101,9 +107,74 @@ def test_the_image_installs_extras_that_there_are() -> None:
     extras = re.search(r'"\.\[(.*)\]"', install)
     assert extras is not None
     assert set(extras[1].split(",")) <= set(PROJECT["optional-dependencies"])
-    (gcp,) = [Requirement(line) for line in PROJECT["optional-dependencies"]["dataflow"]]
+    (gcp,) = [
+        one for one in map(Requirement, PROJECT["optional-dependencies"]["dataflow"]) if one.name == "apache-beam"
+    ]
     (core,) = [Requirement(line) for line in PROJECT["dependencies"] if line.startswith("apache-beam")]
     assert (gcp.name, gcp.extras, gcp.specifier) == (core.name, {"gcp"}, core.specifier)
+
+
+def copied_to(folder: pathlib.Path) -> pathlib.Path:
+    """Copy what the image has of the checkout."""
+    for line in instructions():
+        if line.startswith("COPY") and "--from" not in line:
+            for name in line.split()[1:-1]:
+                to = folder / name
+                to.parent.mkdir(parents=True, exist_ok=True)
+                if (ROOT / name).is_dir():
+                    shutil.copytree(ROOT / name, to, ignore=shutil.ignore_patterns("__pycache__"))
+                else:
+                    shutil.copy(ROOT / name, to)
+    return folder
+
+
+def resolved(folder: pathlib.Path, constraint: str = LOCK.name) -> subprocess.CompletedProcess[str]:
+    """Resolve what the image installs, without installing it: the arguments of pip in the Dockerfile, perhaps with another lock."""
+    (install,) = [line for line in instructions() if "pip install" in line]
+    words = shlex.split(install.partition("pip install")[2].partition("&&")[0])
+    words = [constraint if word == LOCK.name else word for word in words]
+    command = [sys.executable, "-m", "pip", "install", "--dry-run", "--quiet", "--ignore-installed", *words]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=1200)
+
+
+def pins(lock: pathlib.Path) -> dict[str, Version]:
+    """Return the versions that a lock pins for this Python."""
+    lines = map(Requirement, (line for line in lock.read_text().splitlines() if not line.startswith("#")))
+    here = (line for line in lines if line.marker is None or line.marker.evaluate())
+    return {line.name: Version(str(line.specifier).removeprefix("==")) for line in here}
+
+
+def test_the_image_has_the_versions_of_the_tests_except_where_googles_clients_refuse_them() -> None:
+    image, tests = pins(LOCK), pins(ROOT / "requirements.lock")
+    other = {name: version for name, version in image.items() if tests.get(name, version) != version}
+    assert {"google-cloud-storage", "apache-beam", "duckdb", "psycopg"} <= image.keys()
+    assert other.keys() <= {"cachetools", "tenacity"}
+    assert all(version < tests[name] for name, version in other.items())
+
+
+@pytest.mark.slow
+def test_what_the_image_installs_fits_together(tmp_path: pathlib.Path) -> None:
+    done = resolved(copied_to(tmp_path))
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
+@pytest.mark.slow
+def test_a_version_that_googles_clients_refuse_is_found(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "refused.lock").write_text("cachetools==7.0.0\n")
+    done = resolved(copied_to(tmp_path), "refused.lock")
+    assert done.returncode != 0
+    assert "cachetools<7" in done.stderr + done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    not EXTRA,
+    reason="needs the extra `dataflow`; `make test-packages` runs the same program where it is installed",
+)
+def test_a_users_own_pipeline_becomes_a_good_job_of_dataflow() -> None:
+    command = [sys.executable, str(ROOT / "tests" / "packages" / "user_dataflow.py")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=240)
+    assert done.returncode == 0, done.stderr[-3000:]
 
 
 def test_workers_start_what_beam_wants_and_no_secret_is_in_the_image() -> None:

@@ -13,6 +13,7 @@ import pyarrow.parquet
 import pytest
 
 import dp_pipelines as dp
+from dp_pipelines.jobs.session import plotting
 from dp_pipelines.jobs.session.result import Release
 from dp_pipelines.jobs.session.session import Session
 from dp_pipelines.ledger import rules
@@ -353,6 +354,14 @@ def test_a_plot_without_time_has_bars_and_reads_no_mathematics():
     assert {label.get_text() for label in axes.get_yticklabels()} == {f"_$x_{n}$" for n in range(5)}
     with pytest.raises(dp.RequestError, match=r"metric: is no metric of this release; did you mean 'orders'"):
         released.plot("order")
+
+
+def test_a_plot_without_matplotlib_is_refused_with_the_name_of_the_extra(release, monkeypatch):
+    plotting._figure.cache_clear()
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(dp.RequestError, match="matplotlib") as refused:
+        release.plot("users")
+    assert refused.value.hint == "install the extra: pip install 'dp-pipelines[plot]'"
 
 
 def test_lists_and_totals_are_plotted(tmp_path):
