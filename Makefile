@@ -1,4 +1,4 @@
-# Every target first sets up .venv/ in this folder if it is missing or stale. That needs Python 3.10 or newer, as `python3` or named
+# Every target first sets up .venv/ in this folder if it is missing or stale. That needs Python 3.11 or newer, as `python3` or named
 # by `make PYTHON=python3.12 test`, and the package registry.
 
 SHELL := /bin/bash
@@ -36,8 +36,8 @@ help:  ## list the targets
 
 # Pip runs inside the new environment only. Packages come from the lock alone, our own is linked, not copied.
 $(VENV): pyproject.toml requirements.lock
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' \
-	  || { echo 'make: needs Python 3.10 or newer as `$(PYTHON)`; name another one: make PYTHON=python3.12 ...' >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo 'make: needs Python 3.11 or newer as `$(PYTHON)`; name another one: make PYTHON=python3.12 ...' >&2; exit 1; }
 	@$(BIN)/python -c 'import pip' 2>/dev/null || $(PYTHON) -m venv --clear .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
@@ -154,8 +154,8 @@ types: $(VENV)  ## mypy, strict
 
 # The wheel is built from the sdist, in a small environment with the locked tools: nothing left in build/ gets into it.
 dist:  ## a wheel and an sdist in dist/, for `pip install dist/*.whl`
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' \
-	  || { echo 'make: needs Python 3.10 or newer as `$(PYTHON)`; name another one: make PYTHON=python3.12 ...' >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo 'make: needs Python 3.11 or newer as `$(PYTHON)`; name another one: make PYTHON=python3.12 ...' >&2; exit 1; }
 	@rm -rf dist
 	@$(PYTHON) -m venv --clear build/dist
 	@build/dist/bin/python -m pip install --quiet --disable-pip-version-check --constraint requirements.lock build setuptools
@@ -212,16 +212,16 @@ bench-training: $(VENV) $(OPACUS) $(INTERPRET)  ## measure how good models are a
 	$(BIN)/python benchmarks/training_scale.py
 
 # A pin is kept while pyproject.toml allows it; `make lock UPGRADE=--upgrade` takes the newest of everything. uv only
-# resolves; it installs nothing and fetches no Python. One set serves every Python: where a package left Python 3.10 behind, a
+# resolves; it installs nothing and fetches no Python. One set serves every Python: where a package left an older Python behind, a
 # marker gives that Python the last version that it can have.
 UV := build/lock/bin/uv
-COMPILE = UV_PYTHON_DOWNLOADS=never $(UV) pip compile --quiet pyproject.toml --universal --python-version 3.10 \
+COMPILE = UV_PYTHON_DOWNLOADS=never $(UV) pip compile --quiet pyproject.toml --universal --python-version 3.11 \
   --no-header --no-annotate --no-emit-index-url --no-emit-find-links
 comma := ,
 empty :=
 space := $(empty) $(empty)
 WRITTEN = '\# Written by `make $(1)` from pyproject.toml ($(2)); do not edit. One set for every Python:' \
-  '\# where a package left Python 3.10 behind, a marker gives that Python the last version that it can have.'
+  '\# where a package left an older Python behind, a marker gives that Python the last version that it can have.'
 # What .venv needs: all extras but dataflow, whose packages hold others back. It has a lock of its own, with the same versions
 # where Google's clients allow them.
 LOCKED := dev bench postgres train docs pipeline-dp yaml avro delta iceberg s3 bigquery onnx parties plot

@@ -1,8 +1,8 @@
 """Every package that the source imports is declared in pyproject.toml, by the core or by an extra.
 
-In: the source and pyproject.toml. Out: one finding for each import that nothing declares. Holds: a package of an extra is imported
-late, or by a module of that extra; a package that only comes along with another one counts as undeclared. Not covered: packages
-whose name is computed at run time, and those that examples need.
+In: the source and pyproject.toml. Out: one finding for each import that nothing declares. Holds: a package of an extra is
+imported late, or by a module of that extra; a package that only comes along with another one counts as undeclared. Not covered:
+packages whose name is computed at run time, and those that examples need.
 """
 
 import ast
@@ -11,14 +11,13 @@ import importlib
 import importlib.metadata
 import re
 import sys
+import tomllib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from packaging.requirements import Requirement
 
 from tests.helpers.source import ROOT, imports, modules
-
-tomllib = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
 
 GOOGLE = {
     "google.api_core": "google-api-core",

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import sysconfig
 import tarfile
+import tomllib
 import zipfile
 from pathlib import Path
 
@@ -23,8 +24,6 @@ from packaging.requirements import Requirement
 
 from tests.docs.blocks import blocks
 from tests.helpers.source import PACKAGE_FOLDERS, ROOT, modules, packages
-
-tomllib = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
 
 BUILT_FROM = ("pyproject.toml", "setup.cfg", "MANIFEST.in", "Makefile", "requirements.lock", "README.md", "LICENSE")
 
@@ -126,7 +125,7 @@ def test_the_wheel_says_what_it_is(wheel: Path) -> None:
     (info,) = (name for name in files if name.endswith(".dist-info/METADATA"))
     metadata = email.message_from_bytes(files[info])
     assert (metadata["Name"], metadata["License-Expression"]) == ("dp-pipelines", "Apache-2.0")
-    assert metadata["Requires-Python"] == ">=3.10"
+    assert metadata["Requires-Python"] == ">=3.11"
     assert metadata.get_payload(), "README.md is the long description"
     assert any(name.endswith("licenses/LICENSE") for name in files)
     (points,) = (files[name] for name in files if name.endswith("/entry_points.txt"))

@@ -26,7 +26,7 @@ Self = TypeVar("Self", bound="Journal")
 
 def now() -> str:
     """The hour to record; it decides nothing. A finer time would reveal the duration of runs, and so the number of rows."""
-    return datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="hours")
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="hours")
 
 
 class Journal:

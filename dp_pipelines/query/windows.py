@@ -17,7 +17,7 @@ WINDOW_START, WINDOW_END = "window_start", "window_end"
 WindowUnit = Literal["user", "user_in_window"]
 
 MICROSECOND = datetime.timedelta(microseconds=1)
-EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
+EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -55,7 +55,7 @@ class Windows:
         first = self.first
         if not isinstance(first, datetime.datetime):
             first = datetime.datetime(first.year, first.month, first.day)
-        first = first.replace(tzinfo=first.tzinfo or datetime.timezone.utc).astimezone(datetime.timezone.utc)
+        first = first.replace(tzinfo=first.tzinfo or datetime.UTC).astimezone(datetime.UTC)
         object.__setattr__(self, "first", first)
         if not isinstance(self.size, datetime.timedelta) or self.size <= datetime.timedelta(0):
             hint = "write e.g. datetime.timedelta(days=7)"

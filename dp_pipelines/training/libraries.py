@@ -33,7 +33,7 @@ def refuse_missing(model: Model, *, local: bool = False) -> None:
     elif local:
         _refuse_without("numba", hint="pip install 'dp-pipelines[train]'")
     if isinstance(model, JaxModel):
-        _refuse_without("jax", "jax_privacy", hint="pip install 'dp-pipelines[train]' for Python 3.11 or newer")
+        _refuse_without("jax", "jax_privacy", hint="pip install 'dp-pipelines[train]'")
 
 
 def compiles() -> bool:

@@ -27,7 +27,7 @@ FINAL = (2, 3)
 @dag(
     dag_id="dp_weekly",
     schedule=CronDataIntervalTimetable("15 3 * * 1", timezone="UTC"),
-    start_date=datetime.datetime(2026, 1, 5, tzinfo=datetime.timezone.utc),
+    start_date=datetime.datetime(2026, 1, 5, tzinfo=datetime.UTC),
     catchup=True,
     max_active_runs=1,
     default_args={"retries": 3, "retry_delay": datetime.timedelta(minutes=5)},

@@ -290,11 +290,11 @@ def instant(said: str, field: str) -> datetime.datetime:
     if found.tzinfo is None:
         message = f"is {said!r}, which has no zone, so nobody knows which instant it means"
         raise RequestError(field=field, message=message, hint=hint)
-    if found > datetime.datetime.now(datetime.timezone.utc):
+    if found > datetime.datetime.now(datetime.UTC):
         message = f"is {said!r}, which is yet to come: what is in the table then is not fixed"
         raise RequestError(field=field, message=message, hint="name an instant of the past")
     try:
-        return found.astimezone(datetime.timezone.utc)
+        return found.astimezone(datetime.UTC)
     except OverflowError:  # before the year 1 in UTC
         raise RequestError(field=field, message=f"is {said!r}, which is no instant", hint=hint) from None
 

@@ -141,7 +141,7 @@ def types(folder: pathlib.Path) -> pathlib.Path:
         "wide": (pa.decimal256(50, 3), [decimal.Decimal("1.001"), None]),
         "day": (pa.date32(), [day, day + datetime.timedelta(1), None]),
         "second": (pa.timestamp("s"), [noon, None]),
-        "moment": (pa.timestamp("us", "UTC"), [noon.replace(tzinfo=datetime.timezone.utc), None]),
+        "moment": (pa.timestamp("us", "UTC"), [noon.replace(tzinfo=datetime.UTC), None]),
         "clock": (pa.time64("us"), [datetime.time(1, 2, 3), None]),
         "length": (pa.duration("ms"), [datetime.timedelta(seconds=1), None]),
         "nothing": (pa.null(), [None]),

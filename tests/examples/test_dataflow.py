@@ -14,6 +14,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tomllib
 
 import apache_beam
 import pytest
@@ -28,8 +29,6 @@ from dp_pipelines.ledger.ledger import DEFAULT_NAME, Ledger
 from tests.helpers.source import ROOT
 from tests.jobs.conftest import Shop, own_anchors, shop  # noqa: F401 - fixtures
 from tests.jobs.runners.test_dataflow_requirements import EXTRA
-
-tomllib = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
 
 RECIPE = ROOT / "examples" / "dataflow"
 LOCK = ROOT / "requirements-dataflow.lock"
@@ -129,7 +128,7 @@ def copied_to(folder: pathlib.Path) -> pathlib.Path:
 
 
 def resolved(folder: pathlib.Path, constraint: str = LOCK.name) -> subprocess.CompletedProcess[str]:
-    """Resolve what the image installs, without installing it: the arguments of pip in the Dockerfile, perhaps with another lock."""
+    """Resolve what the image installs, without installing it: pip's arguments of the Dockerfile, perhaps with another lock."""
     (install,) = [line for line in instructions() if "pip install" in line]
     words = shlex.split(install.partition("pip install")[2].partition("&&")[0])
     words = [constraint if word == LOCK.name else word for word in words]

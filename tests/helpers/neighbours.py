@@ -40,7 +40,7 @@ Values = list[Any]
 Sums = dict[tuple[Any, ...], tuple[int, ...]]
 
 _DAY = datetime.date(2026, 1, 1)
-_UTC = datetime.timezone.utc
+_UTC = datetime.UTC
 
 LONG = "longer than what travels as it is: " + "z" * 50
 

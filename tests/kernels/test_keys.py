@@ -18,7 +18,7 @@ from dp_pipelines.kernels import keys
 from dp_pipelines.kernels.columns import hashing
 
 SALT = 77
-ZONE = datetime.timezone.utc
+ZONE = datetime.UTC
 UTF8 = st.text(st.characters(codec="utf-8"), max_size=20)
 TEXTS = st.sampled_from(["", "a", "a\0", "a\0b", "ä", "ä", "eight by", "nine byte", "x" * 40]) | UTF8
 BYTES = st.sampled_from([b"", b"\0", b"\0\0", b"a", b"eight by", b"\xff\xfe"]) | st.binary(max_size=20)

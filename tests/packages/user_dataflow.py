@@ -1,8 +1,8 @@
 """A user's own pipeline as Dataflow would receive it: text in a bucket, a private release, text in a bucket.
 
-In: an environment with the extra `dataflow`. Out: facts about the graph as JSON on standard output; exit code 1 if one of them is not
-as it should be. Holds: Beam's own Dataflow runner builds the graph up to the call of the service; no network is used. Not covered:
-what the service does with it.
+In: an environment with the extra `dataflow`. Out: facts about the graph as JSON on standard output; exit code 1 if one of them is
+not as it should be. Holds: Beam's own Dataflow runner builds the graph up to the call of the service; no network is used. Not
+covered: what the service does with it.
 """
 
 import contextlib

@@ -142,7 +142,7 @@ def _encode(value: Any, depth: int, units: bool = False) -> bytes:
     if type(value) is datetime.datetime:
         if value.tzinfo is None:
             return _TIME + value.isoformat().encode()
-        return _AWARE + value.astimezone(datetime.timezone.utc).isoformat().encode()
+        return _AWARE + value.astimezone(datetime.UTC).isoformat().encode()
     raise NoKeyError("cannot be a key")
 
 

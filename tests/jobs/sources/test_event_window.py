@@ -28,7 +28,7 @@ TYPES = [
     pa.date64(),
     *(pa.timestamp(unit, zone) for unit in ("s", "ms", "us", "ns") for zone in (None, "UTC", "Asia/Tokyo")),
 ]
-UTC = datetime.timezone.utc
+UTC = datetime.UTC
 
 moments = st.datetimes(datetime.datetime(1900, 1, 1), datetime.datetime(2200, 1, 1))
 days = st.dates(datetime.date(1900, 1, 1), datetime.date(2200, 1, 1))

@@ -23,7 +23,7 @@ from dp_pipelines.transforms import PrivateAggregate, PrivateCount, PublishRelea
 
 BOUNDS = ContributionBounds(max_partitions_contributed=1, max_contributions_per_partition=1)
 TYPES = {"who": "int64", "region": "string", "day": "date", "at": "timestamptz"}
-DAY, AT = datetime.date(2026, 1, 5), datetime.datetime(2026, 1, 5, tzinfo=datetime.timezone.utc)
+DAY, AT = datetime.date(2026, 1, 5), datetime.datetime(2026, 1, 5, tzinfo=datetime.UTC)
 ROWS = [{"who": number, "region": "ab"[number % 2], "day": DAY, "at": AT} for number in range(200)]
 
 

@@ -35,7 +35,7 @@ from dp_pipelines.transforms import BoundContributions, FromRows, PrivateAggrega
 
 DAY = 86_400
 FIRST = datetime.date(2026, 1, 5)
-START = int(datetime.datetime(2026, 1, 5, tzinfo=datetime.timezone.utc).timestamp())
+START = int(datetime.datetime(2026, 1, 5, tzinfo=datetime.UTC).timestamp())
 ONE = ContributionBounds(max_partitions_contributed=1, max_contributions_per_partition=1)
 TYPES = {"who": "int64", "region": "string"}
 

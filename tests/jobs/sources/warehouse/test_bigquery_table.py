@@ -35,7 +35,7 @@ from tests.jobs.conftest import Said, Shop, purchases, stage
 from tests.jobs.runners.test_dataflow_requirements import EXTRA
 
 Call = Callable[..., Said]
-UTC = datetime.timezone.utc
+UTC = datetime.UTC
 SECRET = "secret-row-value"
 PUBLIC = {"listed": stage(partitions={"public": [["p0"], ["p1"]]})}
 SOURCE: dict[str, Any] = {"bigquery": {"table": NAME, "snapshot_time": TIME}}
