@@ -13,7 +13,7 @@ import sys
 import pytest
 
 from dp_pipelines.jobs.cli import main
-from tests.docs.test_blocks import run
+from tests.docs.run_blocks import run
 from tests.helpers.source import ROOT
 from tests.report.test_report_in_a_browser import CHROMIUM, Browser
 
