@@ -21,6 +21,7 @@ from dp_pipelines.jobs.select.aggregate_calls import (
     stem_of,
 )
 from dp_pipelines.jobs.select.clips import Clips
+from dp_pipelines.jobs.select.parse_tree import without_places
 from dp_pipelines.jobs.select.released_columns import ReleasedColumns
 from dp_pipelines.jobs.select.syntax import Node, SelectStatement
 
@@ -339,7 +340,7 @@ class _Reading:
             key: Node = found
             return key
         for _, node in keys:
-            if syntax.stripped(node) == syntax.stripped(group):
+            if without_places(node, aliases=False) == without_places(group, aliases=False):
                 return node
         column = (bare(group) or "").casefold()
         alike = [node for name, node in keys if name.casefold() == column]

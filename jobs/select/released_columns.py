@@ -9,8 +9,9 @@ import difflib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dp_pipelines.jobs.select import constants, spelling, syntax
+from dp_pipelines.jobs.select import constants, spelling
 from dp_pipelines.jobs.select.aggregate_calls import bare, is_aggregate
+from dp_pipelines.jobs.select.parse_tree import unknown_field, without_places
 from dp_pipelines.jobs.select.syntax import Node, SelectStatement
 
 BESIDE = ("_stddev", "_raw", "_raw_stddev")
@@ -58,7 +59,7 @@ class ReleasedColumns:
             StatementError: it is no released column.
         """
         node: Node = order["expression"]
-        if set(order) - {"type", "null_order", "expression"} or order["type"] not in DIRECTIONS:
+        if unknown_field(order, {"type", "null_order", "expression"}) or order["type"] not in DIRECTIONS:
             raise self.statement.error(node, "is ordered in a way that is not supported", "write asc or desc")
         if order["null_order"] != "ORDER_DEFAULT":
             raise self.statement.error(
@@ -92,8 +93,8 @@ class ReleasedColumns:
         alike = [name for name in self.names if column is not None and name.casefold() == column.casefold()]
         if len(alike) == 1:
             return alike[0]
-        stripped = syntax.stripped(node)
-        return next((name for name, known in self.named if syntax.stripped(known) == stripped), None)
+        wanted = without_places(node, aliases=False)
+        return next((name for name, known in self.named if without_places(known, aliases=False) == wanted), None)
 
     def _beside(self, column: str) -> bool:
         return any(column == name + end for name in self.metrics for end in BESIDE)

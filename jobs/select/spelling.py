@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from dp_pipelines.jobs.select import syntax
+from dp_pipelines.jobs.select.parse_tree import without_places
 from dp_pipelines.jobs.select.syntax import Node, SelectStatement
 
 MOST_BRACKETS = 8
@@ -111,12 +112,12 @@ def tree_of_text(piece: str) -> Any:
     node = tree["statements"][0]["node"]
     plain = node.get("from_table", {}).get("type") == "EMPTY" and not node.get("modifiers") and not node["where_clause"]
     items = node.get("select_list", [])
-    return syntax.stripped(items[0]) if plain and len(items) == 1 else None
+    return without_places(items[0], aliases=False) if plain and len(items) == 1 else None
 
 
 def _reads_as(piece: str, wanted: Any) -> bool:
     """Whether a piece of text alone is one expression with this tree."""
-    return bool(tree_of_text(piece) == syntax.stripped(wanted))
+    return bool(tree_of_text(piece) == without_places(wanted, aliases=False))
 
 
 def _dollar(found: re.Match[str]) -> str:

@@ -1,8 +1,9 @@
 """A SELECT statement as DuckDB's own parser reads it, with the place of every part.
 
 In: a statement. Out: its tree, and `StatementError`s that know line and column. Holds: parameters `{name}` become `$name` of the
-same length, so that every place is one of the text as written; a field of the tree that nobody has looked at is refused, so that
-a form that a later DuckDB adds is refused too. Not covered: what the parts mean (`from_statement`).
+same length, so that every place is one of the text as written; a field of the tree that nobody has looked at is refused unless it
+is false, null or empty, so that a form that a later DuckDB adds is refused too. Not covered: what the parts mean
+(`from_statement`).
 """
 
 import dataclasses
@@ -13,6 +14,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from dp_pipelines.errors import RequestError
+from dp_pipelines.jobs.select.parse_tree import is_blank, unknown_field
 
 if TYPE_CHECKING:
     import duckdb
@@ -192,11 +194,15 @@ def fields(statement: SelectStatement, node: Node, known: Collection[str], defau
         StatementError: another field is there, or has another value.
     """
     for name, value in node.items():
-        if name in known or name in PLACES:
+        if name in known or name in PLACES or is_blank(value):
             continue
-        if name not in defaults or (defaults[name] is not None and value not in defaults[name]):
-            words, hint = FORMS.get(name, (f"{name.upper().replace('_', ' ')}", ""))
-            raise statement.error(_first_place(value) or node, f"uses {words}, which is not supported", hint)
+        if name in defaults and (defaults[name] is None or value in defaults[name]):
+            continue
+        words, hint = FORMS.get(name, ("", ""))
+        words = words or (
+            name.upper().replace("_", " ") if name in defaults else unknown_field(node, {*known, *PLACES, *defaults})
+        )
+        raise statement.error(_first_place(value) or node, f"uses {words}, which is not supported", hint)
 
 
 def _first_place(value: Any) -> Node | None:
@@ -250,13 +256,6 @@ def function_names(*, aggregates: bool) -> frozenset[str]:
     """The names of all of DuckDB's functions, or of its aggregates alone."""
     listed = _connection().cursor().execute("SELECT function_name, function_type FROM duckdb_functions()").fetchall()
     return frozenset(name for name, form in listed if form == "aggregate" or not aggregates)
-
-
-def stripped(node: Any) -> Any:
-    """A tree without places and names, by which two expressions are equal."""
-    if isinstance(node, Mapping):
-        return {key: stripped(value) for key, value in node.items() if not key.startswith(("query_location", "alias"))}
-    return [stripped(item) for item in node] if isinstance(node, list) else node
 
 
 @functools.cache

@@ -11,12 +11,12 @@ import dataclasses
 import re
 import types
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import duckdb
 import pyarrow as pa
 
 from dp_pipelines.errors import RequestError
+from dp_pipelines.jobs.select.parse_tree import without_places
 from dp_pipelines.jobs.spec import job_parameters
 from dp_pipelines.jobs.spec.job_parameters import Value
 from dp_pipelines.jobs.spec.validation_errors import raise_all
@@ -214,7 +214,7 @@ def tree(field: str, sql: str, connection: duckdb.DuckDBPyConnection, declared: 
     # The text must mean the same on its own: no part of it may close our bracket and join the statement around it.
     alone = row_calculator.parse(connection, f"SELECT (\n{sql}\n)")
     items = [] if alone.get("error") else alone["statements"][0]["node"]["select_list"]
-    if [_stripped(item) for item in items] != [_stripped(node)]:
+    if [without_places(item) for item in items] != [without_places(node)]:
         raise _refused(field, "must be one SQL expression", "write an expression, not a fragment of a query")
     return node
 
@@ -225,16 +225,16 @@ def _spelled(sql: str, root: whitelist.Node, bound: guards.TypingContext) -> str
     `CAST(x AS t)` as a whole fails into null anyway: TRY_CAST says the same.
     """
     wanted = guards.guarded(root, bound)
-    changed = _stripped(wanted) != _stripped(root)
+    changed = without_places(wanted) != without_places(root)
     if root["class"] == "CAST":
         wanted = {**wanted, "try_cast": True}
-    if _stripped(wanted) == _stripped(root):
+    if without_places(wanted) == without_places(root):
         return sql
     text = row_calculator.unparse(bound.connection, wanted)
     tree = row_calculator.parse(bound.connection, row_calculator.statement([text]))
-    if not tree.get("error") and _stripped(whitelist.select_items(tree, row_calculator.TABLE, ["c0"])[0]) == _stripped(
-        wanted
-    ):
+    if not tree.get("error") and without_places(
+        whitelist.select_items(tree, row_calculator.TABLE, ["c0"])[0]
+    ) == without_places(wanted):
         return text
     if changed:
         raise RequestError(
@@ -243,12 +243,6 @@ def _spelled(sql: str, root: whitelist.Node, bound: guards.TypingContext) -> str
             hint="write it differently",
         )
     return sql
-
-
-def _stripped(node: Any) -> Any:
-    if isinstance(node, dict):
-        return {key: _stripped(value) for key, value in node.items() if not key.startswith("query_location")}
-    return [_stripped(item) for item in node] if isinstance(node, list) else node
 
 
 def _plain_result(field: str, kind: pa.DataType) -> pa.DataType:

@@ -2,8 +2,8 @@
 
 In: DuckDB's parse tree of the very statement that will run. Out: what it uses (columns, parameters, constant parts), or an
 error. Holds: whatever is not explicitly allowed is refused, down to the fields of a node, so forms that a later DuckDB adds are
-refused too. Parser and evaluator are the same, so they cannot read a text differently. Not covered: types
-(`expressions` lets DuckDB bind the statement).
+refused too; only fields that are false, null or empty may be unknown. Parser and evaluator are the same, so they cannot read a
+text differently. Not covered: types (`expressions` lets DuckDB bind the statement).
 """
 
 import dataclasses
@@ -12,6 +12,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from dp_pipelines.errors import RequestError
+from dp_pipelines.jobs.select.parse_tree import is_blank, unknown_field, unknown_node
 from dp_pipelines.jobs.spec.job_parameters import SQL_PREFIX
 from dp_pipelines.jobs.spec.validation_errors import nearest
 from dp_pipelines.jobs.sql import functions
@@ -43,24 +44,22 @@ _TYPES: Mapping[str, Collection[str]] = {
     "COLUMN_REF": {"COLUMN_REF"},
     "PARAMETER": {"VALUE_PARAMETER"},
 }
-# The other fields of a node: the only value that each may have, or None if `_Walk` looks at it.
-_FIELDS: Mapping[str, Mapping[str, Any]] = {
-    "CAST": {"try_cast": None, "cast_type": None, "type_expr": None},
-    "FUNCTION": {
-        "function_name": None,
-        "qualified_name": None,
-        "schema": None,
-        "is_operator": None,
-        "catalog": "",
-        "filter": "nothing",
-        "order_bys": {"type": "ORDER_MODIFIER", "orders": []},
-        "distinct": False,
-        "export_state": False,
-    },
-    "CONSTANT": {"value": None, "literal": None},
-    "COLUMN_REF": {"column_names": None},
-    "PARAMETER": {"identifier": None},
+# The other fields that a node may have, which `_Walk` looks at.
+_FIELDS: Mapping[str, tuple[str, ...]] = {
+    "CAST": ("try_cast", "cast_type", "type_expr"),
+    "FUNCTION": ("function_name", "qualified_name", "schema", "is_operator", "order_bys"),
+    "CONSTANT": ("value", "literal"),
+    "COLUMN_REF": ("column_names",),
+    "PARAMETER": ("identifier",),
 }
+_STATEMENT = frozenset({"node", "named_param_map"})
+_SELECT = frozenset({"type", "select_list", "from_table", "aggregate_handling"})
+_TABLE = frozenset({"type", "table_name", "qualified_name", "query_location", "query_location_length"})
+_TRY = _EVERYWHERE | {"children"}
+_WORDS = """literal kind text value is_null cast_type type_expr type_info id width scale qualified_name path schema catalog
+type_name children"""
+_CONSTANT_OR_TYPE = _EVERYWHERE.union(_WORDS.split())
+"""The only fields that may say something in the statement around the expressions, and in constants and types."""
 
 
 @dataclasses.dataclass
@@ -94,23 +93,17 @@ def select_items(tree: Any, table: str, aliases: list[str]) -> list[Node]:
     items = node.get("select_list", [])
     plain = (
         node.get("type") == "SELECT_NODE"
-        and not node.get("modifiers")
-        and node.get("cte_map") == {"map": []}
         and node.get("aggregate_handling") == "STANDARD_HANDLING"
-        and not any(
-            node.get(key) for key in ("where_clause", "group_expressions", "group_sets", "having", "qualify", "sample")
-        )
         and source.get("type") == "BASE_TABLE"
         and source.get("table_name") == table
-        and not any(
-            source.get(key)
-            for key in ("alias", "sample", "schema_name", "catalog_name", "column_name_alias", "at_clause")
-        )
+        and not any(unknown_field(*part) for part in ((statements[0], _STATEMENT), (node, _SELECT), (source, _TABLE)))
         and [item.get("alias") for item in items] == aliases
         and all(item.get("type") == "OPERATOR_TRY" and len(item.get("children", [])) == 1 for item in items)
     )
     if not plain:
         raise RequestError(field="", message="must be one SQL expression", hint="write an expression, not a query")
+    if unknown := next(filter(None, (unknown_field(item, _TRY) for item in items)), ""):
+        raise _refused(f"holds a form that is not allowed: {unknown}", "only use functions of one row")
     return [item["children"][0] for item in items]
 
 
@@ -159,7 +152,7 @@ class _Walk:
         """Check a node and everything below it; whether it names no column."""
         kind = str(node.get("class")) if isinstance(node, dict) else ""
         if kind not in _PARTS or (kind == "PARAMETER" and not str(node.get("identifier")).startswith(SQL_PREFIX)):
-            form = functions.NOT_OF_ONE_ROW.get(kind, "a form that is not allowed")
+            form = functions.NOT_OF_ONE_ROW.get(kind) or f"a form that is not allowed: {unknown_node(node)}"
             raise _refused(f"holds {form}", "only use functions of one row")
         self._check_fields(node, kind)
         look = getattr(self, f"_look_{kind.lower()}", None)
@@ -178,23 +171,14 @@ class _Walk:
         return False
 
     def _check_fields(self, node: Node, kind: str) -> None:
-        allowed = _FIELDS.get(kind, {})
-        for key, value in node.items():
-            if key in _EVERYWHERE or key in _PARTS[kind]:
-                continue
-            wanted = allowed.get(key, "unknown")
-            if key not in allowed or (wanted == "nothing" and value is not None):
-                raise _refused(
-                    f"holds {_FORBIDDEN.get(key, 'a form that is not allowed')}", "only use functions of one row"
-                )
-            if wanted is not None and wanted != "nothing" and value != wanted:
-                raise _refused(
-                    f"holds {_FORBIDDEN.get(key, 'a form that is not allowed')}", "only use functions of one row"
-                )
-        if node.get("alias") or node.get("type") not in _TYPES[kind]:
+        forbidden = next((words for field, words in _FORBIDDEN.items() if not is_blank(node.get(field))), "")
+        unknown = unknown_field(node, _EVERYWHERE.union(_PARTS[kind], _FIELDS.get(kind, ())))
+        if forbidden or unknown:
             raise _refused(
-                f"holds a form that is not allowed ({str(node.get('type')).lower()})", "only use functions of one row"
+                f"holds {forbidden or f'a form that is not allowed: {unknown}'}", "only use functions of one row"
             )
+        if node.get("alias") or node.get("type") not in _TYPES[kind]:
+            raise _refused(f"holds a form that is not allowed: {unknown_node(node)}", "only use functions of one row")
 
     def _look_column_ref(self, node: Node) -> None:
         names = node["column_names"]
@@ -233,11 +217,17 @@ class _Walk:
     def _look_cast(self, node: Node) -> None:
         wanted, name = node.get("type_expr") or node.get("cast_type") or {}, cast_to(node)
         plain = not wanted.get("schema") and not wanted.get("catalog") and name in functions.TYPES
+        if unknown := _unknown_below(wanted):
+            raise _refused(f"casts to a type that is not plain: {unknown}", "cast e.g. to VARCHAR or DOUBLE")
         sizes = wanted.get("children") or []
         if not plain or not all(isinstance(size, dict) and size.get("class") == "CONSTANT" for size in sizes):
             raise _refused(
                 f"casts to {name.lower() or 'a type'}, which is not a plain type", "cast e.g. to VARCHAR or DOUBLE"
             )
+
+    def _look_constant(self, node: Node) -> None:
+        if unknown := _unknown_below(node):
+            raise _refused(f"holds a constant that is not allowed: {unknown}", "write a number or a text")
 
     def _look_function(self, node: Node) -> None:
         name = str(node["function_name"]).lower()
@@ -255,8 +245,14 @@ class _Walk:
                 hint if hint.startswith("did") else "only use functions of one row, such as lower, round or date_trunc"
             )
             raise _refused(f"uses {name!r}, which is not one of the allowed functions of one row", hint)
+        if unknown_field(node.get("order_bys") or {}, {"type"}):
+            raise _refused("holds ORDER BY, which belongs to aggregates", "only use functions of one row")
         for argument in node.get("arguments", []):
-            if not isinstance(argument, dict) or argument.get("name") or set(argument) - {"name", "expression"}:
+            if (
+                not isinstance(argument, dict)
+                or argument.get("name")
+                or unknown_field(argument, {"name", "expression"})
+            ):
                 raise _refused("passes an argument by name, which is not allowed", "pass arguments by position")
 
     def _check_arguments(self, name: str, parts: list[Node], constant: list[bool]) -> None:
@@ -334,8 +330,10 @@ def _parts(node: Node, kind: str) -> list[Node]:
             if part is None:
                 continue
             if kind == "CASE" and key == "case_checks":
-                if set(part) != {"when_expr", "then_expr"}:
-                    raise _refused("holds a form of CASE that is not allowed", "only use functions of one row")
+                if unknown := unknown_field(part, {"when_expr", "then_expr"}):
+                    raise _refused(
+                        f"holds a form of CASE that is not allowed: {unknown}", "only use functions of one row"
+                    )
                 found += [part["when_expr"], part["then_expr"]]
             elif kind == "FUNCTION" and key == "arguments":
                 found.append(part["expression"])
@@ -344,13 +342,21 @@ def _parts(node: Node, kind: str) -> list[Node]:
     return found
 
 
+def _unknown_below(value: Any) -> str:
+    """Name the first unknown field of a constant or a type, or of anything in it; "" if there is none."""
+    if isinstance(value, list):
+        return next(filter(None, map(_unknown_below, value)), "")
+    if not isinstance(value, Mapping):
+        return ""
+    return unknown_field(value, _CONSTANT_OR_TYPE) or _unknown_below(list(value.values()))
+
+
 def _refused(message: str, hint: str) -> RequestError:
     return RequestError(field="", message=message, hint=hint)
 
 
 _FORBIDDEN = {
     "filter": "FILTER, which belongs to aggregates",
-    "order_bys": "ORDER BY, which belongs to aggregates",
     "distinct": "DISTINCT, which belongs to aggregates",
     "catalog": "a function with a catalog prefix",
 }

@@ -1,8 +1,8 @@
 """Runs a block of a page as its reader would, with the installed program, in the page's folder.
 
 In: a block, a folder, names that the page's Python takes from its reader. Out: the exit code that is right, the one it had, what
-the block wrote to stderr. Holds: nothing but the standard library and dp_pipelines is needed, so that tests/packages can run pages
-in environments without pytest.
+the block wrote to stderr. Holds: nothing but the standard library and dp_pipelines is needed, so that tests/packages can run
+pages in environments without pytest.
 """
 
 import json

@@ -1,7 +1,7 @@
 """Made-up rows with the columns of Ta Feng and of the tax units, for jobs and pages whose real rows are fetched from an index.
 
-In: a folder. Out: Parquet files. Holds: the names, types and ranges of the real tables; the same rows each time. Not covered: what
-the real rows say.
+In: a folder. Out: Parquet files. Holds: the names, types and ranges of the real tables; the same rows each time. Not covered:
+what the real rows say.
 """
 
 import pathlib

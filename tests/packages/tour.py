@@ -1,7 +1,7 @@
 """A tour of what users do, in the environment whose Python runs it: it needs neither pytest nor the clone's source.
 
-In: a folder with the clone's README, docs, examples and tests; an environment with the wheel. Out: a line for each step; exit code
-1 if one fails, with its name in the last line. Holds: each step has a folder of its own and made-up rows; no network is used. Not
+In: a folder with the clone's README, docs, examples and tests; an environment with the wheel. Out: a line for each step; exit
+code 1 if one fails, with its name in the last line. Holds: each step has a folder of its own and made-up rows; no network is used. Not
 covered: statistics, engines, privacy: the tests have these.
 
     cd CLONE_WITHOUT_SOURCE && ENVIRONMENT/bin/python -m tests.packages.tour [--only WORDS] [--list]

@@ -7,12 +7,13 @@ around a window become text again and are checked like any expression over one r
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import duckdb
 
 from dp_pipelines.errors import RequestError
+from dp_pipelines.jobs.select.parse_tree import is_blank, unknown_field, without_places
 from dp_pipelines.jobs.spec import job_parameters
 from dp_pipelines.jobs.spec.validation_errors import nearest
 from dp_pipelines.jobs.sql import row_calculator, whitelist
@@ -39,21 +40,11 @@ _FUNCTIONS: Mapping[str, tuple[str, int, int]] = {
 """The name of each allowed function in DuckDB's tree, and how many arguments it takes."""
 
 _FIELDS = """class type function_name partitions orders start end start_expr end_expr ignore_nulls has_ignore_nulls filter_expr
-distinct arguments qualified_name query_location query_location_length"""
+distinct arguments qualified_name query_location query_location_length exclude_clause"""
 _LOOKED_AT = frozenset(_FIELDS.split())
-_ONLY: Mapping[str, Any] = {
-    "alias": "",
-    "schema": "",
-    "catalog": "",
-    "offset_expr": None,
-    "default_expr": None,
-    "exclude_clause": "NO_OTHER",
-    "arg_orders": [],
-}
-"""The only value that a field may have."""
+"""The only fields that may say something."""
 
-_SPOKEN = {
-    "exclude_clause": "EXCLUDE, which is not allowed",
+_FORBIDDEN = {
     "arg_orders": "ORDER BY among the arguments of a window function, which is not allowed",
     "schema": "a function with a schema prefix",
     "catalog": "a function with a catalog prefix",
@@ -128,7 +119,7 @@ def parse(text: str, connection: duckdb.DuckDBPyConnection) -> Node:
     # As in `expressions`: no part of the text may close our bracket and join the statement around it.
     alone = row_calculator.parse(connection, f"SELECT (\n{text}\n)")
     items = [] if alone.get("error") else alone["statements"][0]["node"]["select_list"]
-    if [_stripped(item) for item in items] != [_stripped(node)]:
+    if [without_places(item) for item in items] != [without_places(node)]:
         raise _refused("must be one SQL expression", "write an expression, not a fragment of a query")
     return node
 
@@ -137,7 +128,9 @@ def spell(node: Node, connection: duckdb.DuckDBPyConnection) -> str:
     """The SQL of a part of a tree; DuckDB parses it back into the same part."""
     text = row_calculator.unparse(connection, node)
     tree = row_calculator.parse(connection, row_calculator.statement([text]))
-    if tree.get("error") or _stripped(whitelist.select_items(tree, row_calculator.TABLE, ["c0"])[0]) != _stripped(node):
+    if tree.get("error") or without_places(
+        whitelist.select_items(tree, row_calculator.TABLE, ["c0"])[0]
+    ) != without_places(node):
         raise _refused("holds a part that cannot be distinguished from the windows around it", "write it differently")
     return text
 
@@ -203,9 +196,11 @@ def written(node: Node) -> Written:
     Raises:
         RequestError: with an empty field; the window is not allowed.
     """
-    for key, value in node.items():
-        if key not in _LOOKED_AT and (key not in _ONLY or value != _ONLY[key]):
-            raise _refused(f"holds {_SPOKEN.get(key, 'a form of window that is not allowed')}", "leave it out")
+    forbidden = next((words for field, words in _FORBIDDEN.items() if not is_blank(node.get(field))), "")
+    if node.get("exclude_clause") != "NO_OTHER":
+        forbidden = "EXCLUDE, which is not allowed"
+    if forbidden or (unknown := unknown_field(node, _LOOKED_AT)):
+        raise _refused(f"holds {forbidden or f'a form of window that is not allowed: {unknown}'}", "leave it out")
     name = str(node["function_name"]).lower()
     path = node.get("qualified_name", {"path": [name]}).get("path")
     if name not in _FUNCTIONS or [str(step).lower() for step in path or []] != [name]:
@@ -243,7 +238,7 @@ def written(node: Node) -> Written:
 
 
 def _argument(argument: Any) -> Node:
-    if not isinstance(argument, dict) or argument.get("name") or set(argument) - {"name", "expression"}:
+    if not isinstance(argument, dict) or argument.get("name") or unknown_field(argument, {"name", "expression"}):
         raise _refused("passes an argument by name, which is not allowed", "pass arguments by position")
     node: Node = argument["expression"]
     return node
@@ -252,7 +247,7 @@ def _argument(argument: Any) -> Node:
 def _order(item: Any) -> tuple[Node, bool, bool]:
     directions = {"ORDER_DEFAULT": False, "ASCENDING": False, "DESCENDING": True}
     nulls = {"ORDER_DEFAULT": False, "NULLS LAST": False, "NULLS FIRST": True}
-    if set(item) != {"type", "null_order", "expression"} or item["type"] not in directions:
+    if unknown_field(item, {"type", "null_order", "expression"}) or item["type"] not in directions:
         raise _refused("holds a form of ORDER BY that is not allowed", "")
     if item["null_order"] not in nulls:
         raise _refused("holds a form of ORDER BY that is not allowed", "")
@@ -264,12 +259,6 @@ def _edge(spoken: str, offset: Node | None) -> Edge:
     if not kind or (kind == "offset") != (offset is not None):
         raise _refused("has a frame that is not allowed", "use ROWS or RANGE")
     return Edge(kind=kind, preceding=preceding, offset=offset)
-
-
-def _stripped(node: Any) -> Any:
-    if isinstance(node, dict):
-        return {key: _stripped(value) for key, value in node.items() if not key.startswith("query_location")}
-    return [_stripped(item) for item in node] if isinstance(node, Sequence) and not isinstance(node, str) else node
 
 
 def _refused(message: str, hint: str) -> RequestError:
