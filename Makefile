@@ -17,6 +17,7 @@ SECURE_SUMS := .venv-secure-sums/installed
 TUMULT := .venv-tumult/installed
 DEMO_OUTPUT := out/demo
 ENGINES := build/engines
+UV := build/lock/bin/uv
 MAVEN ?= mvn
 # Which tests `make test` runs; CI (.ci/run) runs all that are `not bench and not long`: `make test-all` without the longest.
 MARKS ?= not slow and not bench
@@ -29,7 +30,7 @@ PACKAGES := dp_pipelines transforms jobs
 # Rooms that hold Python code today; linted, not type-checked.
 SCRIPTS := $(wildcard tests benchmarks examples)
 
-.PHONY: help demo dist docs test test-all test-flink test-spark test-prism test-java coverage lint format types doctest test-mutants check bench bench-collected bench-secure-sums bench-training lock clean
+.PHONY: help demo dist docs test test-all test-packages test-flink test-spark test-prism test-java coverage lint format types doctest test-mutants check bench bench-collected bench-secure-sums bench-training lock newest clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 20
@@ -91,13 +92,20 @@ EXPLORE = --hypothesis-profile=explore --hypothesis-seed=$(SEED)
 test: $(VENV)  ## every test except the slow ones, doctests included; the same examples in each run
 	$(BIN)/pytest $(PARALLEL) -m '$(MARKS)'
 
-test-all: $(VENV)  ## the slow and long tests too, with new examples in each run; then planted faults, which tests must find
+test-all: $(VENV)  ## the slow and long tests too, with new examples in each run; then the packages, and planted faults
 	$(BIN)/pytest $(PARALLEL) -m 'not bench' $(EXPLORE)
+	$(MAKE) test-packages
 	$(MAKE) test-mutants
 
 test-mutants: $(VENV)  ## plant faults into a copy and check that tests find them: the table in docs/reviewers.md, then random ones
 	$(BIN)/python tests/mutants/run.py
 	$(BIN)/python tests/mutants/run.py --random
+
+# With which versions: `make test-packages AGAINST=newest` or `lowest`; PYTHON=python3.12 chooses the Python.
+AGAINST ?= newest lowest
+
+test-packages: $(UV)  ## a tour of what users do, with the wheel in clean environments of the newest and the lowest versions
+	$(PYTHON) tests/packages/run.py --uv $(UV) --python $(PYTHON) $(AGAINST)
 
 # Java and Maven are all that these need beside Python: the engines come from Maven Central, once.
 $(ENGINES)/%/built: tests/engines/%/pom.xml
@@ -214,7 +222,6 @@ bench-training: $(VENV) $(OPACUS) $(INTERPRET)  ## measure how good models are a
 # A pin is kept while pyproject.toml allows it; `make lock UPGRADE=--upgrade` takes the newest of everything. uv only
 # resolves; it installs nothing and fetches no Python. One set serves every Python: where a package left an older Python behind, a
 # marker gives that Python the last version that it can have.
-UV := build/lock/bin/uv
 COMPILE = UV_PYTHON_DOWNLOADS=never $(UV) pip compile --quiet pyproject.toml --universal --python-version 3.11 \
   --no-header --no-annotate --no-emit-index-url --no-emit-find-links
 comma := ,

@@ -25,7 +25,8 @@ from packaging.requirements import Requirement
 from tests.docs.blocks import blocks
 from tests.helpers.source import PACKAGE_FOLDERS, ROOT, modules, packages
 
-BUILT_FROM = ("pyproject.toml", "setup.cfg", "MANIFEST.in", "Makefile", "requirements.lock", "README.md", "LICENSE")
+NOT_IN_THE_SDIST = {".gitignore"}
+"""Files of the checkout that only git reads."""
 
 
 def run(*command: str | Path, cwd: Path) -> str:
@@ -36,13 +37,17 @@ def run(*command: str | Path, cwd: Path) -> str:
 
 
 def copy_tree(to: Path) -> Path:
-    """The parts of the checkout that a build reads, without what earlier builds left behind."""
-    leave = shutil.ignore_patterns("__pycache__", "*.egg-info")
-    for folder in (*PACKAGE_FOLDERS.values(), "tests"):
-        shutil.copytree(ROOT / folder, to / folder, ignore=leave)
-    for name in BUILT_FROM:
+    """The files of the checkout that git holds or would hold, without what earlier builds left behind."""
+    for name in files_of_the_checkout():
+        (to / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, to / name)
     return to
+
+
+def files_of_the_checkout() -> list[str]:
+    """Return the names of all files that a commit of the checkout would hold."""
+    listed = run("git", "ls-files", "--cached", "--others", "--exclude-standard", cwd=ROOT).splitlines()
+    return [name for name in listed if (ROOT / name).is_file()]
 
 
 def build(what: str, tree: Path, out: Path) -> Path:
@@ -148,6 +153,35 @@ def test_the_sdist_builds_the_same_wheel(wheel: Path, sdist: Path, tmp_path: Pat
     again = build("wheel", unpacked, tmp_path / "out")
     assert again.name == wheel.name
     assert contents(again) == contents(wheel)
+
+
+def test_the_sdist_holds_every_file_of_the_checkout(sdist: Path) -> None:
+    with tarfile.open(sdist) as archive:
+        held = {name.partition("/")[2] for name in archive.getnames()}
+    assert sorted(set(files_of_the_checkout()) - held - NOT_IN_THE_SDIST) == []
+
+
+@pytest.mark.slow
+def test_tests_run_in_the_unpacked_sdist(sdist: Path, tmp_path: Path) -> None:
+    with tarfile.open(sdist) as archive:
+        archive.extractall(tmp_path, filter="data")
+    (unpacked,) = tmp_path.iterdir()
+    files = ("docs/test_job_file_keys.py", "examples/test_dataflow.py", "examples/test_schedule.py", "packages")
+    tests = [f"tests/{name}" for name in files]
+    run(
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-n",
+        "0",
+        "-p",
+        "no:cacheprovider",
+        "-m",
+        "not slow",
+        *tests,
+        cwd=unpacked,
+    )
 
 
 @pytest.mark.slow

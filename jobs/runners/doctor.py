@@ -7,6 +7,7 @@ that a worker's memory is too small; changes after the check.
 
 import argparse
 import dataclasses
+import importlib.metadata
 import os
 import pathlib
 import platform
@@ -22,6 +23,15 @@ from dp_pipelines.release import staging
 
 if TYPE_CHECKING:
     from dp_pipelines.jobs.runners.engines import Engine
+
+CORE = {"apache-beam": "Beam", "duckdb": "DuckDB", "pyarrow": "pyarrow", "numpy": "NumPy", "pydantic": "pydantic"}
+"""Packages of which other versions behaved otherwise before, and how people call them."""
+
+OPTIONAL = (
+    *("numba", "jax", "jax-privacy", "pandas", "polars", "matplotlib", "fastavro", "deltalake", "pyiceberg", "boto3"),
+    *("google-cloud-storage", "google-cloud-bigquery-storage", "onnx", "mpyc", "psycopg", "pipeline-dp"),
+)
+"""What the extras bring, as far as this program imports it."""
 
 OWN_MEMORY = ("tmpfs", "ramfs", "overlay")
 """Kinds of file systems that other machines cannot see."""
@@ -77,10 +87,10 @@ def doctor(given: argparse.Namespace, arguments: Sequence[str]) -> list[CheckRes
 
         with engines.engine(given.runner, arguments) as engine:
             if engine.setup.name == "local":
-                return [_versions(), *_local(engine), *cheap(engine, target), *disk(), *_ledger(given)]
+                return [*process(), *_local(engine), *cheap(engine, target), *disk(), *_ledger(given)]
             from dp_pipelines.jobs.runners import beam_options, canary
 
-            findings = [_versions(), *_switched_off(beam_options.SWITCHED_OFF)]
+            findings = [*process(), *_switched_off(beam_options.SWITCHED_OFF)]
             progress.show("looking around")
             findings += [*cheap(engine, target), *disk(), *_ledger(given)]
             if engine.setup.name != "direct" and not given.no_probe and all(finding.ok for finding in findings):
@@ -194,14 +204,31 @@ def disk() -> Iterator[CheckResult]:
     yield CheckResult(what=f"temporary files in {folder!r}", said=said, hint=few)
 
 
-def _versions() -> CheckResult:
-    import importlib.metadata
-
+def process() -> Iterator[CheckResult]:
+    """Check the packages of this process: their versions, and whether DuckDB answers expressions as expected."""
     from dp_pipelines import __version__
+    from dp_pipelines.jobs.sql import trial_expressions
 
-    beam = importlib.metadata.version("apache-beam")
-    said = f"dp-pipelines {__version__}, Python {platform.python_version()}, Beam {beam}"
-    return CheckResult(what="this process", said=said)
+    core = [f"{name} {importlib.metadata.version(package)}" for package, name in CORE.items()]
+    said = ", ".join([f"dp-pipelines {__version__}", f"Python {platform.python_version()}", *core])
+    yield CheckResult(what="this process", said=said)
+    optional = [f"{package} {version}" for package in OPTIONAL if (version := _version(package))]
+    yield CheckResult(what="optional packages", said=", ".join(optional) or "none")
+    what, wrong = "SQL expressions", trial_expressions.unexpected()
+    if wrong:
+        said = f"are not answered as expected: {', '.join(wrong)}"
+        hint = "install a version of DuckDB that was tried: requirements-newest.lock"
+        yield CheckResult(what=what, said=said, hint=hint)
+    else:
+        yield CheckResult(what=what, said="one of each kind is answered as expected")
+
+
+def _version(package: str) -> str:
+    """Return the installed version of a package, or "" if it is not installed."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return ""
 
 
 def _local(engine: "Engine") -> Iterator[CheckResult]:

@@ -1,8 +1,8 @@
 """A tour of what users do, in the environment whose Python runs it: it needs neither pytest nor the clone's source.
 
 In: a folder with the clone's README, docs, examples and tests; an environment with the wheel. Out: a line for each step; exit
-code 1 if one fails, with its name in the last line. Holds: each step has a folder of its own and made-up rows; no network is used. Not
-covered: statistics, engines, privacy: the tests have these.
+code 1 if one fails, with its name in the last line. Holds: each step has a folder of its own and made-up rows; no network is
+used. Not covered: statistics, engines, privacy: the tests have these.
 
     cd CLONE_WITHOUT_SOURCE && ENVIRONMENT/bin/python -m tests.packages.tour [--only WORDS] [--list]
 """
@@ -245,6 +245,11 @@ def is_installed(name: str) -> bool:
         return False
 
 
+def processor_seconds() -> float:
+    """Return the processor time of this process and of those that it waited for."""
+    return sum(os.times()[:4])
+
+
 def run(steps: dict[str, tuple[Step, tuple[str, ...]]]) -> list[str]:
     """Run steps in their order; return the names of those that fail."""
     failed = []
@@ -253,7 +258,7 @@ def run(steps: dict[str, tuple[Step, tuple[str, ...]]]) -> list[str]:
         if missing:
             print(f"-         {name}: left out without {', '.join(missing)}", flush=True)
             continue
-        began = time.monotonic()
+        began, used = time.monotonic(), processor_seconds()
         with tempfile.TemporaryDirectory(prefix="tour-", ignore_cleanup_errors=True) as folder:
             try:
                 step(pathlib.Path(folder).resolve())
@@ -262,7 +267,8 @@ def run(steps: dict[str, tuple[Step, tuple[str, ...]]]) -> list[str]:
                 failed.append(name)
                 verdict = "FAILED"
                 print(str(error)[-4000:], flush=True)
-        print(f"{verdict:6} {time.monotonic() - began:5.1f} s  {name}", flush=True)
+        wall, processor = time.monotonic() - began, processor_seconds() - used
+        print(f"{verdict:6} {wall:5.1f} s, {processor:5.1f} s of a processor  {name}", flush=True)
     return failed
 
 

@@ -6,8 +6,10 @@ and exit codes. Not covered: real engines (`tests/engines`).
 
 import contextlib
 import http.server
+import importlib.metadata
 import json
 import pathlib
+import platform
 import socket
 import threading
 import zipfile
@@ -17,6 +19,7 @@ from typing import Any
 import pytest
 
 from dp_pipelines.jobs.runners import canary, cluster_checks, doctor, runner_rules
+from dp_pipelines.jobs.sql import trial_expressions, whitelist
 from dp_pipelines.ledger import disks
 from tests.jobs.conftest import Said, Shop
 
@@ -32,9 +35,33 @@ def test_runners_in_this_process_need_little(runner: str, has: tuple[str, ...], 
     assert (said.code, said.err) == (0, "")
     lines = said.out.splitlines()
     assert all(line.startswith("ok     ") for line in lines)
-    named = ("this process", *has, "output", "temporary files", "ledger")
+    named = ("this process", "optional packages", "SQL expressions", *has, "output", "temporary files", "ledger")
     assert [next(name for name in named if line[7:].startswith(name)) for line in lines] == list(named)
     assert shop.left() == []
+
+
+def test_versions_are_those_of_the_installed_packages(shop: Shop, call: Call) -> None:
+    lines = call("doctor", "--output", shop.folder / "out").out.splitlines()
+    (core,) = (line for line in lines if "this process" in line)
+    for package, name in doctor.CORE.items():
+        assert f"{name} {importlib.metadata.version(package)}" in core
+    assert f"Python {platform.python_version()}" in core
+    (optional,) = (line for line in lines if "optional packages" in line)
+    assert f"polars {importlib.metadata.version('polars')}" in optional
+    assert ("google-cloud-storage" in optional) == bool(doctor._version("google-cloud-storage"))
+
+
+def test_a_duckdb_that_answers_otherwise_is_told(shop: Shop, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    sql, _ = trial_expressions.COLUMNS["CAST"]
+    monkeypatch.setitem(trial_expressions.COLUMNS, "CAST", (sql, "7.0"))
+    monkeypatch.setitem(trial_expressions.COLUMNS, "FUNCTION", ("no_such_function(number)", "7"))
+    said = call("doctor", "--output", shop.folder / "out")
+    assert said.code == 1
+    assert "wrong  SQL expressions: are not answered as expected: CAST, FUNCTION; install a version" in said.out
+
+
+def test_an_expression_is_tried_for_each_kind_of_node_that_the_whitelist_knows() -> None:
+    assert {*trial_expressions.COLUMNS, "PARAMETER"} == whitelist._PARTS.keys()
 
 
 def test_a_small_job_on_the_runner_shows_its_workers(shop: Shop, call: Call) -> None:
