@@ -1,8 +1,8 @@
 """The tour of what users do: complete, and it finds an environment whose packages answer otherwise.
 
-In: the tour, an environment that holds our wheel and sees the libraries of this one. Out: exit codes and lines. Holds: a DuckDB that
-answers one function otherwise is found by name; what the tour leaves out, it names. Not covered: the tour itself, which
-`make test-packages` takes.
+In: the tour, an environment that holds our packages and sees the libraries of this one. Out: exit codes and lines. Holds: a
+DuckDB that answers one function otherwise is found by name; what the tour leaves out, it names. Not covered: the tour itself,
+which `make test-packages` takes.
 """
 
 import importlib.metadata
