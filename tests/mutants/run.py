@@ -1,8 +1,8 @@
 """Plant faults, one after the other, into a copy of the tree, and see that tests find each of them.
 
 In: the table of faults, the seeded sample of random ones, or every small change of some modules. Out: a line for each, and how
-many were found; exit code 1 where the table or a module has one that was not, or where too many of the sample were not. Holds: all
-tests that decide pass on the copy as it is; a fault at import, planted first, shows that they run on the copy.
+many were found; exit code 1 where the table or a module has one that was not, or where too many of the sample were not. Holds:
+all tests that decide pass on the copy as it is; a fault at import, planted first, shows that they run on the copy.
 
     python tests/mutants/run.py [--random | --every MODULE...] [--only TEXT] [--workers 2] [--keep FILE]
 """
