@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from dp_pipelines import checks
 from dp_pipelines.accounting import accountant
 from dp_pipelines.accounting.mechanism_record import MechanismRecord
-from dp_pipelines.audit import fitted, records, replay
+from dp_pipelines.audit import fitted, records, recount, replay
 from dp_pipelines.audit.divergence import EPSILONS, Divergence, compare
 from dp_pipelines.audit.replay import Finding, Replayed
 from dp_pipelines.errors import RequestError
@@ -136,7 +136,8 @@ def audit(
     if any(query.parties is not None for query in plan.queries.values()):
         message, hint = "is of several parties, whose tables are not replayed yet", "audit the job without parties"
         raise RequestError(field="plan", message=message, hint=hint)
-    ready = {name: _ready(stage) for name, stage in plan.round(1).stages.items()}
+    levels = recount.levels(plan)
+    ready = {name: _ready(recount.recounted(stage, levels)) for name, stage in plan.round(1).stages.items()}
     stages = {name: several[0] for name, several in ready.items()}
     fits = training_parts.all_fits(plan.trained) | _asked(plan)
     if replays is None:
@@ -176,6 +177,7 @@ def _certain(
 ) -> tuple[dict[str, tuple[Finding, ...]], list[str]]:
     """The findings that involve no chance, by stage, and notes on what could not be checked."""
     found, notes = records.findings(plan, ready), list[str]()
+    found[""] = (*found.get("", ()), *records.of_everything(plan))
     for name in plan.trained:
         tell(f"training {name} on made-up examples")
         try:

@@ -1,25 +1,25 @@
 """Compares every field of every mechanism record with what runs: no noise is drawn, and no chance is involved.
 
 In: a stage as it runs, its records, what the trainer will be asked for. Out: findings. Holds: what runs is read from
-the noise, lattices, bounds, thresholds and choices that the stage gives to workers, and from the steps of the model; a
-field of a record that is compared with nothing is a finding. If a run chooses bounds, a record covers all of them: it
-states what the plan reserves, and no less than the stage needs. Not covered: how far kernels let a unit move a
-statistic (tests/privacy).
+the noise, lattices, thresholds and choices that the stage gives to workers, and from the steps of the model; how far a
+unit moves it is counted again from the job (`audit.recount`); a field of a record that is compared with nothing is a
+finding. If a run chooses bounds, a record covers all of them: it states what the plan reserves, and no less than the
+stage needs. Not covered: how far kernels let a unit move a statistic (tests/privacy).
 """
 
 import dataclasses
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
 from dp_pipelines.accounting.mechanism_record import MechanismRecord
-from dp_pipelines.audit import teacher_votes
+from dp_pipelines.audit import recount, teacher_votes
 from dp_pipelines.audit.replay import Finding
 from dp_pipelines.kernels.clipped_vectors import COEFFICIENT_BITS, ClippedVectors
-from dp_pipelines.kernels.sensitivity import LatticeSteps, Shape
-from dp_pipelines.kernels.statistics import WEIGHT_BITS, Statistic, UnitCount
+from dp_pipelines.kernels.sensitivity import LatticeSteps
+from dp_pipelines.kernels.statistics import WEIGHT_BITS, Statistic
 from dp_pipelines.mechanisms.added_noise import AddedNoise, WeightedCount
 from dp_pipelines.mechanisms.by_statistic import by_mechanism
 from dp_pipelines.mechanisms.mechanism import Mechanism, Noise
@@ -31,7 +31,7 @@ from dp_pipelines.noise.laws import FlooredLaplace
 from dp_pipelines.plan_stages import training_parts
 from dp_pipelines.planning.noise_levels import training_noise
 from dp_pipelines.planning.plan import Plan
-from dp_pipelines.planning.stage import StagePlan, auto_statistics, shape_of
+from dp_pipelines.planning.stage import StagePlan, auto_statistics
 from dp_pipelines.planning.stage_kinds import BestKind
 from dp_pipelines.query.federate_model import Rounds
 from dp_pipelines.query.models.pate_model import PateModel
@@ -98,6 +98,7 @@ def findings(plan: Plan, ready: Mapping[str, Sequence[StagePlan]]) -> dict[str, 
         plan: the plan. Both the records it was accounted with and those its stages carry are checked.
         ready: its stages as they run; if a run chooses bounds, with several choices.
     """
+    levels = recount.levels(plan)
     first = {"": (plan.round(1).stages, (plan.mechanisms, plan.round(1).mechanisms))}
     groups = plan.all_mechanisms()
     if len(groups) > 1:
@@ -106,14 +107,50 @@ def findings(plan: Plan, ready: Mapping[str, Sequence[StagePlan]]) -> dict[str, 
     found: dict[str, tuple[Finding, ...]] = {}
     for when, (stages, both) in first.items():
         for name, stage in stages.items():
-            chosen = ready[name] if not when else ()
-            found[name] = found.get(name, ()) + _of_stage(plan, stage, both, chosen, when)
+            chosen = [recount.recounted(each, levels) for each in ready[name]] if not when else ()
+            own = recount.recounted(stage, levels)
+            found[name] = found.get(name, ()) + _of_stage(plan, own, both, chosen, when)
         strange = [each for records in both for each in records if each.stage not in stages]
         if strange:
             names = ", ".join(dict.fromkeys(f"{each.name} of {each.stage}" for each in strange))
             one = Finding(what=f"records of no stage{when}", found=names, evidence=math.inf)
             found[""] = (*found.get("", ()), one)
     return found
+
+
+def of_everything(plan: Plan) -> tuple[Finding, ...]:
+    """Return the findings about all stages together: what all records cost, and how much each stage lets a unit contribute."""
+    return tuple(_of_everything(plan, recount.levels(plan)))
+
+
+def _of_everything(plan: Plan, levels: Mapping[str, RollupLevel]) -> Iterator[Finding]:
+    groups, rounds = plan.all_mechanisms(), []
+    for number, (_, times) in enumerate(groups, start=1):
+        stages = plan.round(number).stages.values()
+        made = [_records_of(plan, recount.recounted(stage, levels)) for stage in stages]
+        rounds.append(([record for records in made for record in records], times))
+    if sum(times for _, times in rounds) != plan.runs:
+        found = f"{sum(times for _, times in rounds)} rounds are accounted, {plan.runs} run"
+        yield Finding(what="rounds", found=found, evidence=math.inf)
+    wrong = recount.understated_total(plan, rounds)
+    number = sum(len(records) for records, _ in rounds)
+    yield Finding(
+        what="total",
+        found=wrong or f"{number} records, computed again, cost what the plan states",
+        evidence=math.inf if wrong else 0.0,
+    )
+    for name, stage in plan.round(1).stages.items():
+        loose = recount.loose_bounds(stage.layout, stage.query)
+        if loose:
+            yield Finding(what=f"bounds given to workers of {name}", found="; ".join(loose), evidence=math.inf)
+
+
+def _records_of(plan: Plan, stage: StagePlan) -> list[MechanismRecord]:
+    """The records that a stage must have."""
+    every = running(stage, group_of(plan, stage.name), sums_of(plan, stage.name))
+    return [
+        MechanismRecord(**{field: value for field, value in fields.items() if value is not None}) for fields in every
+    ]
 
 
 def _of_stage(
@@ -235,7 +272,7 @@ class _Audited:
 
     @property
     def moved(self) -> LatticeSteps:
-        """How far a unit moves the statistic in the steps of its noise, by the bounds that kernels are given."""
+        """How far a unit moves the statistic in the steps of its noise, by the bounds of the job."""
         return _moved(self.stage, self.statistic, self.name, self.noise)
 
 
@@ -247,7 +284,7 @@ def _of_noise(audited: _Audited) -> Fields:
 
 
 def _of_weights(audited: _Audited) -> Fields:
-    most = audited.stage.layout.max_partitions
+    most = recount.Bounds.of(audited.stage.query.bounds).partitions
     return {"l2_squared": thresholds.weighted_l2_squared(1 << WEIGHT_BITS, audited.noise.step, most), "l0": most}
 
 
@@ -261,31 +298,12 @@ def _of_median(audited: _Audited) -> Fields:
 
 
 def _moved(stage: StagePlan, statistic: Statistic, name: str, noise: Noise) -> LatticeSteps:
-    """How far a unit moves a statistic in the steps of its noise, by the bounds that kernels are given."""
-    choice = stage.choices.noises.get(name)
+    """How far a unit moves a statistic in the steps of its noise, by the bounds of the job."""
+    choice, reach = stage.choices.noises.get(name), recount.reach(statistic, stage.query)
     if stage.query.bounds.auto or name in auto_statistics(stage.query, stage.choices.centred):
         assert choice is not None
-        return shape_of(statistic, stage.query).ideally(choice.steps, choice.units)
-    layout = stage.layout
-    shape = statistic.shape(
-        max_partitions=layout.max_partitions,
-        max_rows_per_partition=layout.max_rows_per_partition,
-        max_rows=layout.max_rows,
-    )
-    if stage.query.level is not None:
-        shape = _of_level(stage.query.level, shape, sums=not isinstance(statistic, UnitCount))
-    return shape.steps(noise.step, joined=choice is not None and choice.units > 1)
-
-
-def _of_level(level: RollupLevel, finest: Shape, *, sums: bool) -> Shape:
-    """How far a unit moves a statistic of a level: all that it adds to finest partitions may be in as few groups as hold it."""
-    most = finest.per_coordinate
-    if sums and not level.leaves:
-        most = finest.in_total if level.most_leaves is None else min(most * level.most_leaves, finest.in_total)
-    if level.groups is None:
-        return dataclasses.replace(finest, per_coordinate=most)
-    groups, total = min(level.groups, finest.coordinates), min(finest.in_total, level.groups * most)
-    return dataclasses.replace(finest, per_coordinate=most, coordinates=groups, in_total=total)
+        return reach.exactly(choice.steps, choice.units)
+    return reach.rounded(noise.step, joined=choice is not None and choice.units > 1)
 
 
 def _of_sums(audited: _Audited) -> Fields:
@@ -348,4 +366,4 @@ def _of_decisions(stage: StagePlan) -> list[Fields]:
     if selection.noise is not None:
         return [{"name": "selection threshold", "kind": "delta", "delta": delta}]
     coin: Fields = {"name": "selection", "kind": "approximate_dp", "epsilon": selection.epsilon}
-    return [coin | {"delta": selection.delta, "l0": stage.layout.max_partitions}]
+    return [coin | {"delta": selection.delta, "l0": recount.Bounds.of(stage.query.bounds).partitions}]

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from dp_pipelines.accounting.mechanism_record import MechanismRecord
 from dp_pipelines.accounting.record_kinds import kind_of
-from dp_pipelines.audit import aggregates, decisions, evidence, samples, steps, teacher_votes, worst
+from dp_pipelines.audit import aggregates, decisions, evidence, recount, samples, steps, teacher_votes, worst
 from dp_pipelines.audit.residuals import Products, Squares, Steady, fourth_moment
 from dp_pipelines.errors import RequestError
 from dp_pipelines.kernels.cells import Around
@@ -135,7 +135,7 @@ def cost(stage: StagePlan, task: TrainModel | None) -> int:
             continue
         total += by_mechanism(COSTS, statistic)(stage, statistic, noise)
     if stage.selection is not None and not stage.selection.released:
-        total += stage.layout.max_partitions
+        total += recount.Bounds.of(stage.query.bounds).partitions
     kind = stage.kind
     if isinstance(kind, BestKind):
         total += kind.choice.k * (ROW_OF_EXPONENTIAL if kind.choice.mechanism == "exponential" else 5)
@@ -147,7 +147,7 @@ def _cost_of_noise(stage: StagePlan, statistic: Statistic, noise: Noise) -> int:
 
 
 def _cost_of_ranks(stage: StagePlan, statistic: Statistic, noise: Noise) -> int:
-    return 5 * stage.layout.max_partitions
+    return 5 * recount.Bounds.of(stage.query.bounds).partitions
 
 
 def _cost_of_median(stage: StagePlan, statistic: Statistic, noise: Noise) -> int:

@@ -6,6 +6,7 @@ In: a person's value. Out: its index. Holds: an index is always within the publi
 import bisect
 import itertools
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
@@ -20,6 +21,8 @@ MOST_VALUES = 1_000_000
 STEPS = 1024
 FAR = 60
 """Decimal places beyond which a number is as good as infinite, or as 0: bounds have at most 20."""
+
+_SURROGATES = re.compile("[\ud800-\udfff]")
 
 
 @dataclass(frozen=True)
@@ -49,9 +52,13 @@ class Choices:
                 raise RequestError(
                     field=f"values[{place}]", message=f"must be a text or a whole number, not {type(value).__name__}"
                 )
+            if isinstance(value, str) and _SURROGATES.search(value):
+                raise RequestError(field=f"values[{place}]", message="must be a text that UTF-8 can hold")
         if len(self._places) < len(self.values):
             raise RequestError(field="values", message="names a value twice", hint="name each once")
-        if self.otherwise is not None and self.otherwise not in self._places:
+        otherwise: Any = self.otherwise
+        listed = isinstance(otherwise, str | int) and not isinstance(otherwise, bool) and otherwise in self._places
+        if otherwise is not None and not listed:
             raise RequestError(field="otherwise", message="must be one of the values", hint="add it to values")
 
     @cached_property

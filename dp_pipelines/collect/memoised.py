@@ -5,9 +5,11 @@ answers to this question cost at most `most_values` times epsilon. Not covered: 
 the stream of one device can link its days.
 """
 
+import contextlib
 import hashlib
 import json
 import os
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -84,13 +86,17 @@ class Memoised:
         return answers
 
     def _keep(self, answers: Mapping[str, Any]) -> None:
-        written = self.file.with_name(self.file.name + ".new")
-        descriptor = os.open(written, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(descriptor, "w") as stream:
-            json.dump({"question": self._digest, "answers": answers}, stream)
-            stream.flush()
-            os.fsync(stream.fileno())
-        written.replace(self.file)
+        # Of mode 0600, with O_EXCL and O_NOFOLLOW: in a shared folder nobody can have put a file or a link of that name there.
+        descriptor, written = tempfile.mkstemp(dir=self.file.parent, prefix=".answers-", suffix=".new")
+        try:
+            with os.fdopen(descriptor, "w") as stream:
+                json.dump({"question": self._digest, "answers": answers}, stream)
+                stream.flush()
+                os.fsync(stream.fileno())
+            os.replace(written, self.file)
+        finally:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(written)
         if os.name == "posix":  # or a power cut brings back the name's old file, and the answer is drawn again
             folder = os.open(self.file.parent, os.O_RDONLY)
             try:

@@ -6,6 +6,7 @@ how often.
 """
 
 import json
+from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
 from decimal import Decimal
 from functools import cached_property
@@ -72,7 +73,7 @@ class Question:
         object.__setattr__(self, "epsilon", epsilon_of(self.epsilon))
         if self.mechanism == "auto":
             object.__setattr__(self, "mechanism", recommended(self.domain, self.epsilon))
-        if self.mechanism not in self._kinds:
+        if not isinstance(self.mechanism, str) or self.mechanism not in self._kinds:
             raise RequestError(
                 field="mechanism",
                 message=f"must be one of {', '.join(self._kinds)}",
@@ -131,7 +132,7 @@ class Question:
         """
         try:
             found = json.loads(text)
-        except ValueError:
+        except (ValueError, RecursionError):
             raise RequestError(field="question", message="is not a JSON document") from None
         if not isinstance(found, dict) or found.get("format") != FORMAT:
             raise RequestError(
@@ -147,15 +148,25 @@ class Question:
         else:
             domain = NumberGrid(found.get("low"), found.get("high"), found.get("steps", 0), found.get("otherwise"))
         question = cls(found["name"], domain, epsilon=found["epsilon"], mechanism=found["mechanism"])
-        if json.loads(question.to_json()) != found:
-            same = json.loads(question.to_json())
-            wrong = sorted(key for key in same.keys() | found.keys() if same.get(key) != found.get(key))
+        right = json.loads(question.to_json())
+        wrong = [key for key in sorted(right.keys() | found.keys()) if not _same(right, found, key)]
+        if wrong:
             raise RequestError(
                 field=wrong[0],
                 message="is not what follows from the question's values, epsilon and mechanism",
                 hint="write the file anew with Question.to_json(), and give it to all devices",
             )
         return question
+
+
+def _same(right: Mapping[str, Any], document: Mapping[str, Any], key: str) -> bool:
+    """Return True if two documents have the same text under a key."""
+    # `==` would take true for 1, and `get` null for a missing key.
+    return key in right and key in document and _text(right[key]) == _text(document[key])
+
+
+def _text(value: Any) -> str:
+    return json.dumps(value, sort_keys=True)
 
 
 def recommended(domain: Domain, epsilon: Decimal) -> str:

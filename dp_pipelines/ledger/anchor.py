@@ -17,6 +17,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from dp_pipelines import private_folders
 from dp_pipelines.disk_errors import reason_of, remedy_of
 from dp_pipelines.errors import LedgerError, RequestError
 from dp_pipelines.ledger import disks
@@ -59,7 +60,7 @@ class Anchor:
             LedgerError: it cannot.
         """
         with self._told(self._folder):
-            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            private_folders.make(self._folder)
             with tempfile.TemporaryFile(dir=self._folder):
                 pass
 
@@ -111,7 +112,7 @@ class Anchor:
             LedgerError: it cannot be written, or is missing or damaged.
         """
         with self._told(self._head, written=True):
-            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            private_folders.make(self._folder)
             with disks.alone(self._folder):
                 known = self.read()
                 if known is None and not anew and (os.path.lexists(self._head) or not self._optional):
@@ -134,7 +135,7 @@ class Anchor:
             self._folder / f"account-{hashlib.sha256(account.encode('utf-8', 'surrogatepass')).hexdigest()[:32]}.json"
         )
         with self._told(path), contextlib.suppress(FileExistsError):
-            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            private_folders.make(self._folder)
             with open(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w", encoding="utf-8") as stream:
                 json.dump({"account": account, "ledger": self._ledger}, stream, sort_keys=True)
                 stream.flush()

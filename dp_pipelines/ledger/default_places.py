@@ -13,6 +13,7 @@ import os
 import pathlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from dp_pipelines import private_folders
 from dp_pipelines.ledger import disks
 from dp_pipelines.ledger.anchor import default_anchor, put, read_object
 from dp_pipelines.ledger.sources import without_scheme
@@ -55,7 +56,7 @@ def remember(place: AccountPlace, pattern: str, files: Sequence[str], option: st
     warnings = _warnings(place, new, option) if known else _warnings(place, new, option, pattern)
     with contextlib.suppress(OSError):
         note = _folder() / _name(place)
-        note.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        private_folders.make(note.parent)
         with disks.alone(note.parent):
             held = _known(place) | read
             put(note, {**vars(place), "files": {name: list(mark) for name, mark in held.items()}})

@@ -12,6 +12,7 @@ import os
 import pathlib
 from typing import Any, NoReturn
 
+from dp_pipelines import private_folders
 from dp_pipelines.errors import LedgerError, RequestError
 from dp_pipelines.ledger.anchor import default_anchor, put, read_object
 
@@ -102,7 +103,7 @@ def remember(place: str, ledger: str, anchor: str) -> None:
     seen, note = {"place": place, "ledger": ledger, "anchor": anchor}, _note(place)
     if read_object(note) != seen:
         with contextlib.suppress(OSError):
-            note.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            private_folders.make(note.parent)
             put(note, seen)
 
 

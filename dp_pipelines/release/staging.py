@@ -131,7 +131,8 @@ def write_whole(path: pathlib.Path, content: bytes) -> None:
     with told_of_disk(path.parent):
         try:
             try:
-                temporary.write_bytes(content)
+                with temporary.open("xb") as file:  # never a file or link that is there
+                    file.write(content)
                 _sync(temporary)
                 temporary.replace(path)
             finally:

@@ -14,6 +14,7 @@ import shutil
 from collections.abc import Callable
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
+from dp_pipelines import private_folders
 from dp_pipelines.errors import DpError, PublishError, RequestError
 from dp_pipelines.jobs.sources import own_cache
 from dp_pipelines.jobs.stores import object_folder
@@ -138,8 +139,10 @@ def place_of(output: str) -> ReleasePlace:
         return ReleasePlace(staging.local_path(output))
     url = output.rstrip("/")
     # Of one name for one place: the same command finds what a killed one has left. Of this user alone: it may be a draw.
-    name = hashlib.sha256(url.encode()).hexdigest()[:32]
-    return BucketPlace(own_cache.folder() / "to-publish" / name / "release", url)
+    name, waiting = hashlib.sha256(url.encode()).hexdigest()[:32], own_cache.folder() / "to-publish"
+    with contextlib.suppress(OSError):  # whatever is the matter with it is told where it is written to
+        private_folders.make(waiting)
+    return BucketPlace(waiting / name / "release", url)
 
 
 def at_place(

@@ -17,6 +17,7 @@ import os
 import pathlib
 import uuid
 
+from dp_pipelines import private_folders
 from dp_pipelines.disk_errors import DiskError, told_of_disk
 from dp_pipelines.ledger.anchor import default_anchor
 from dp_pipelines.ledger.entries import Run
@@ -156,7 +157,7 @@ def sweep(ledger: Ledger) -> None:
 def _make(folder: pathlib.Path) -> None:
     """Make a folder that is missing, for this user alone, durably."""
     missing = [each for each in (folder, *folder.parents) if not each.exists()]
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    private_folders.make(folder)
     for each in missing:
         with contextlib.suppress(PermissionError):  # a folder that may be written and not read
             _sync(each.parent)

@@ -17,6 +17,7 @@ import tempfile
 from collections.abc import Mapping
 from typing import Any
 
+from dp_pipelines import private_folders
 from dp_pipelines.jobs.sources.own_cache import folder, is_own
 
 FORMAT = 5
@@ -84,7 +85,7 @@ def store(name: str, kind: str, entry: Mapping[str, Any]) -> None:
         entry: plain values of JSON.
     """
     with contextlib.suppress(OSError):
-        folder().mkdir(mode=0o700, parents=True, exist_ok=True)
+        private_folders.make(folder())
         if not is_own(folder()):
             return
         handle, temporary = tempfile.mkstemp(dir=folder(), prefix=".plan-")  # mode 0600

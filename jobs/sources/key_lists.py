@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet
 
+from dp_pipelines import private_folders
 from dp_pipelines.disk_errors import reason_of, told_of_disk
 from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs.sources import own_cache
@@ -129,9 +130,8 @@ def _make(path: pathlib.Path, name: str, columns: Sequence[str], kinds: Sequence
 
 def _private_folder(lists: pathlib.Path) -> pathlib.Path:
     """A new folder beside the lists, in folders into which nobody else may write."""
-    own_cache.folder().parent.mkdir(parents=True, exist_ok=True)
     for folder in (own_cache.folder(), lists):
-        folder.mkdir(mode=0o700, exist_ok=True)
+        private_folders.make(folder)
         if not own_cache.is_own(folder):  # a list that has a key twice would be paid for once
             message = f"is sorted into {str(folder)!r}, which is another user's or which others may write"
             hint = f"{OWN_FOLDER}, or let nobody else write into this one"

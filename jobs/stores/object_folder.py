@@ -12,6 +12,7 @@ import pathlib
 import shutil
 from typing import Protocol
 
+from dp_pipelines import private_folders
 from dp_pipelines.errors import DpError, PublishError, RequestError
 from dp_pipelines.release import manifest
 from dp_pipelines.steps.object_store import StoreError
@@ -93,12 +94,12 @@ def fetch(place: ObjectFolder, folder: pathlib.Path, shown: str) -> bool:
     if (folder / MANIFEST).is_file() and (folder / MANIFEST).read_bytes() == seal:
         return True
     shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True, mode=0o700)
+    private_folders.make(folder)
     try:
         for name in _names(seal, shown):
             content = place.read(name)
             if content is not None:
-                (folder / name).parent.mkdir(parents=True, exist_ok=True)
+                private_folders.make((folder / name).parent)
                 (folder / name).write_bytes(content)
         (folder / MANIFEST).write_bytes(seal)
         found = manifest.read_manifest(folder) or {}

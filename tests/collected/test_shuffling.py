@@ -4,6 +4,7 @@ In: numbers of people, epsilons, deltas. Out: bounds and exact values. Holds: a 
 mechanisms other than Warner's, which the proof note reduces to it.
 """
 
+import decimal
 import math
 from decimal import Decimal
 
@@ -39,6 +40,21 @@ def test_the_bound_holds_for_warners_response_exactly(people: int, local: str, d
     epsilon = amplified(Decimal(local), reports=people, delta=delta)
     assert epsilon <= float(local)
     assert exact_divergence(float(local), people, epsilon) <= delta * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("delta", [0.2, 1e-2, 1e-6, 1e-12])
+@pytest.mark.parametrize(("people", "local"), [(10_000, "0.5"), (30_000, "1"), (1_000_000, "4.8616")])
+def test_the_bound_is_that_of_the_theorem(people: int, local: str, delta: float) -> None:
+    """Feldman, McMillan, Talwar, SODA 2023, theorem 3.1, written down a second time, in decimal numbers.
+
+    Nothing exact is near this bound, so that no divergence shows a smaller constant in it. A large delta shows every one.
+    """
+    with decimal.localcontext(decimal.Context(prec=40)):
+        e, n, log_term = Decimal(local).exp(), Decimal(people), (4 / Decimal(delta)).ln()
+        theorem = ((e - 1) * (4 * (2 * log_term / ((e + 1) * n)).sqrt() + 4 / n) + 1).ln()
+    found = amplified(Decimal(local), reports=people, delta=delta)
+    assert found == pytest.approx(float(min(theorem, Decimal(local))), rel=1e-12)
+    assert Decimal(found) >= min(theorem, Decimal(local)) * (1 - Decimal("1e-30"))
 
 
 def test_a_bound_a_fifth_as_large_is_found() -> None:

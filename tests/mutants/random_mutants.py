@@ -85,6 +85,35 @@ class Mutant(NamedTuple):
         return hashlib.sha256(f"{SEED}\0{self.name}".encode()).hexdigest()
 
 
+def thorough_changes(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield the changed forms of one node that the sample leaves out.
+
+    An element, a record or a factor is missing; a whole number is one less.
+    """
+    if isinstance(node, ast.Tuple | ast.List | ast.Set) and not isinstance(getattr(node, "ctx", None), ast.Store):
+        for at in range(len(node.elts)):
+            rest = [*node.elts[:at], *node.elts[at + 1 :]]
+            if rest or not isinstance(node, ast.Set):
+                yield type(node)(rest, ast.Load()) if not isinstance(node, ast.Set) else ast.Set(rest)
+    elif (
+        isinstance(node, ast.BinOp)
+        and isinstance(node.op, ast.Add | ast.Sub | ast.Mult | ast.Div | ast.BitOr)
+        and not _text(node)
+    ):
+        yield from (node.left, node.right)
+    elif isinstance(node, ast.Constant) and isinstance(node.value, int) and not isinstance(node.value, bool):
+        yield ast.Constant(node.value - 1)
+    elif (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id in ("min", "max", "sum", "sorted", "set")
+    ):
+        if len(node.args) > 1 and not node.keywords:
+            yield from node.args
+    elif isinstance(node, ast.comprehension) and node.ifs:
+        yield ast.comprehension(node.target, node.iter, [], node.is_async)
+
+
 def changes(node: ast.AST) -> Iterator[ast.AST]:
     """The changed forms of one node."""
     if isinstance(node, ast.BinOp) and type(node.op) in ARITHMETIC and not _text(node):
@@ -136,20 +165,25 @@ def _again(node: ast.Assign | ast.AugAssign) -> bool:
     return isinstance(target, ast.Subscript)
 
 
-def mutants(module: str, text: str) -> list[Mutant]:
-    """All mutants of a module; two of one name are told apart by a number."""
+def mutants(module: str, text: str, *, thorough: bool = False) -> list[Mutant]:
+    """All mutants of a module; two of one name are told apart by a number.
+
+    Args:
+        module, text: of the module.
+        thorough: with those that the sample leaves out, behind the others of each place.
+    """
     tree, seen, found = ast.parse(text), Counter[str](), list[Mutant]()
-    for number, (name, line, before, after) in enumerate(_changed(tree)):
+    for number, (name, line, before, after) in enumerate(_changed(tree, thorough)):
         whole = f"{name}: {before} -> {after}"
         seen[whole] += 1
         found.append(Mutant(whole if seen[whole] == 1 else f"{whole} ({seen[whole]})", module, line, number))
     return found
 
 
-def planted(text: str, mutant: Mutant) -> str:
-    """The text of the mutant's module with its change."""
+def planted(text: str, mutant: Mutant, *, thorough: bool = False) -> str:
+    """The text of the mutant's module with its change; `thorough` as for `mutants`."""
     tree = ast.parse(text)
-    next(itertools.islice(_changed(tree), mutant.number, None))  # and the tree stays as it is meanwhile
+    next(itertools.islice(_changed(tree, thorough), mutant.number, None))  # and the tree stays as it is meanwhile
     return ast.unparse(ast.fix_missing_locations(tree)) + "\n"
 
 
@@ -158,11 +192,11 @@ def sample(everything: list[Mutant], number: int) -> list[Mutant]:
     return sorted(everything, key=lambda mutant: mutant.rank)[:number]
 
 
-def _changed(tree: ast.Module) -> Iterator[tuple[str, int, str, str]]:
+def _changed(tree: ast.Module, thorough: bool) -> Iterator[tuple[str, int, str, str]]:
     """Change the tree in one place after the other; gives the place's name and line, and its statement before and after."""
     for name, line, statement, node, owner, field, at in _nodes(tree):
         before = ast.unparse(_head(statement))
-        for other in changes(node):
+        for other in (*changes(node), *(thorough_changes(node) if thorough else ())):
             _put(owner, field, at, other)
             yield name, line, before, ast.unparse(_head(statement if node is not statement else other))
             _put(owner, field, at, node)

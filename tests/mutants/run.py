@@ -1,10 +1,10 @@
 """Plant faults, one after the other, into a copy of the tree, and see that tests find each of them.
 
-In: the table of faults, or the seeded sample of random ones. Out: a line for each, and how many were found; exit code 1 where the
-table has one that was not, or where too many of the sample were not. Holds: all tests that decide pass on the copy as it is; a
-fault at import, planted first, shows that they run on the copy. Two copies at a time.
+In: the table of faults, the seeded sample of random ones, or every small change of some modules. Out: a line for each, and how
+many were found; exit code 1 where the table or a module has one that was not, or where too many of the sample were not. Holds:
+all tests that decide pass on the copy as it is; a fault at import, planted first, shows that they run on the copy.
 
-    python tests/mutants/run.py [--random] [--only TEXT] [--workers 2] [--keep FILE]
+    python tests/mutants/run.py [--random | --every MODULE...] [--only TEXT] [--workers 2] [--keep FILE]
 """
 
 import argparse
@@ -40,6 +40,9 @@ ROOMS = {
     "dp_pipelines.selection.": "tests/selection",
     "dp_pipelines.noise.": "tests/noise",
     "dp_pipelines.ledger.": "tests/ledger",
+    "dp_pipelines.planning.": "tests/planning",
+    "dp_pipelines.release.": "tests/release",
+    "dp_pipelines.collected.": "tests/collected",
 }
 """Whose tests decide about random mutants: those of the room."""
 
@@ -205,13 +208,44 @@ def population() -> list[Mutant]:
 
 def run_random(number: int, only: str, kept: Kept) -> int:
     """Of a sample of random mutants, those that are not shown to change nothing are found, but for one in twenty."""
-    begun, files, shown = time.monotonic(), modules(), equivalent.reasons()
+    begun = time.monotonic()
     chosen = [mutant for mutant in random_mutants.sample(population(), SAMPLE) if only in mutant.name + mutant.module]
-    same = [mutant for mutant in chosen if mutant.name in shown]
-    chosen = [mutant for mutant in chosen if mutant.name not in shown]
+    shown, survived, several = of_mutants(number, chosen, kept)
+    part = 1 - survived / max(1, several)
+    print(f"{shown} of {shown + several} are shown to change nothing; of the others {part:.1%} were found")
+    print(f"{time.monotonic() - begun:.0f} s")
+    return 0 if part >= WANTED else 1
+
+
+def run_every(number: int, prefixes: Sequence[str], only: str, kept: Kept) -> int:
+    """Every mutant of some modules, thorough ones too, is found or shown to change nothing."""
+    begun, files = time.monotonic(), modules()
+    names = [name for name in files if name.startswith(tuple(prefixes)) and name.startswith(tuple(ROOMS))]
+    everything = [m for name in names for m in random_mutants.mutants(name, files[name].read_text(), thorough=True)]
+    chosen = [mutant for mutant in everything if only in mutant.name + mutant.module]
+    shown, survived, several = of_mutants(number, chosen, kept, thorough=True)
+    print(f"{shown} of {shown + several} are shown to change nothing; {survived} of the others survived")
+    print(f"{time.monotonic() - begun:.0f} s")
+    return 1 if survived else 0
+
+
+def of_mutants(number: int, chosen: Sequence[Mutant], kept: Kept, *, thorough: bool = False) -> tuple[int, int, int]:
+    """Plant mutants and print how each ends.
+
+    Args:
+        number: of copies.
+        chosen: the mutants.
+        kept: answers.
+        thorough: whether they are of the thorough kind.
+
+    Returns:
+        how many are shown to change nothing, how many of the others survived, how many others there are.
+    """
+    files, explained = modules(), equivalent.reasons()
+    others = [mutant for mutant in chosen if mutant.name not in explained]
     survived = []
     with workers(number) as made:
-        rooms = {ROOMS[room_of(mutant)] for mutant in chosen}
+        rooms = {ROOMS[room_of(mutant)] for mutant in others}
         found = (path for room in sorted(rooms) for path in sorted((ROOT / room).rglob("test_*.py")))
         tests = [str(path.relative_to(ROOT)) for path in found if path.stem not in OTHER_PROCESSES]
         must_be_the_copy(made.copies[0], tests[:1])
@@ -222,21 +256,18 @@ def run_random(number: int, only: str, kept: Kept) -> int:
             if question not in kept:
                 path = path_of(mutant.module, files)
                 nodes = seen.deciding(ROOMS[room_of(mutant)], f"{path}:{mutant.line}" if mutant.line else "")
-                text = random_mutants.planted(files[mutant.module].read_text(), mutant)
+                text = random_mutants.planted(files[mutant.module].read_text(), mutant, thorough=thorough)
                 answer = planted(copy, path, text, nodes, seen) if nodes else None
                 kept[question] = f"{answer.word} in {answer.seconds:.1f} s" if answer else "SURVIVED: no test calls it"
             return str(kept[question])
 
-        for at, (mutant, word) in enumerate(made.each(chosen, plant), start=1):
-            print(f"{at:4d}/{len(chosen)} {word}: {mutant.module}: {mutant.name}", flush=True)
+        for at, (mutant, word) in enumerate(made.each(others, plant), start=1):
+            print(f"{at:4d}/{len(others)} {word}: {mutant.module}: {mutant.name}", flush=True)
             if not word.startswith(("found", "too long", "at import")):
                 survived.append(mutant)
-    part = 1 - len(survived) / max(1, len(chosen))
     for mutant in sorted(survived):
         print(f"survived in {mutant.module}\n  {mutant.name}")
-    print(f"{len(same)} of {len(same) + len(chosen)} are shown to change nothing; of the others {part:.1%} were found")
-    print(f"{time.monotonic() - begun:.0f} s")
-    return 0 if part >= WANTED else 1
+    return len(chosen) - len(others), len(survived), len(others)
 
 
 def room_of(mutant: Mutant) -> str:
@@ -248,12 +279,15 @@ def main() -> int:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--random", action="store_true", help="the sample of random mutants instead of the table")
+    parser.add_argument("--every", nargs="+", metavar="MODULE", help="every mutant of modules whose names begin so")
     parser.add_argument("--only", default="", help="those whose text holds this")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--keep", type=Path, help="write answers here, and go on from there the next time")
     asked = parser.parse_args()
-    run = run_random if asked.random else run_table
-    return run(asked.workers, asked.only, Kept(asked.keep))
+    kept = Kept(asked.keep)
+    if asked.every:
+        return run_every(asked.workers, asked.every, asked.only, kept)
+    return (run_random if asked.random else run_table)(asked.workers, asked.only, kept)
 
 
 if __name__ == "__main__":

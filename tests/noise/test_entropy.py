@@ -4,7 +4,6 @@ Names of folders (uuid) are not randomness in this sense: nothing is drawn from 
 """
 
 import ast
-import math
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import pytest
 
 from dp_pipelines.errors import RequestError
 from dp_pipelines.noise import entropy
+from tests.helpers.coin_statistics import most_repeats, repeats, unfair_bits
 
 ROOT = Path(__file__).resolve().parents[2]
 DOORS = {ROOT / "dp_pipelines" / "noise" / "entropy.py", ROOT / "dp_pipelines" / "collect" / "coins.py"}
@@ -76,17 +76,19 @@ def test_words_come_in_any_number_and_never_twice(n: int) -> None:
     assert len({*first.tolist(), *second.tolist()}) == 2 * n
 
 
-def skewed_bits(words: np.ndarray) -> list[int]:
-    """Bits that are set too often or too rarely: beyond 7.2 standard deviations, 64 times less than 1e-12."""
-    bound = 7.2 * math.sqrt(words.size) / 2
-    shares = [int(np.count_nonzero(words & np.uint64(1 << bit))) for bit in range(64)]
-    return [bit for bit, count in enumerate(shares) if abs(count - words.size / 2) > bound]
-
-
-def test_every_bit_of_a_word_is_fair() -> None:
+def test_words_have_fair_bits_and_none_comes_twice() -> None:
+    """`unfair_bits` errs with probability at most 1e-13, `most_repeats` with at most 1e-10."""
     words = entropy.words(1 << 20)
-    assert skewed_bits(words) == []
-    assert skewed_bits(words >> np.uint64(1)) == [63]
+    assert unfair_bits(words, 64) == []
+    assert repeats(words) <= most_repeats(len(words), 64)
+    assert "bit 63" in unfair_bits(words >> np.uint64(1), 64)[0]
+
+
+def test_salts_have_fair_bits_and_none_comes_twice() -> None:
+    """`unfair_bits` errs with probability at most 1e-13, `most_repeats` with at most 1e-10."""
+    salts = np.frombuffer(b"".join(entropy.salt(64) for _ in range(2**14)), dtype=np.uint64)
+    assert unfair_bits(salts, 64) == []
+    assert repeats(salts) <= most_repeats(len(salts), 64)
 
 
 def test_a_salt_is_fresh_and_has_the_size_asked_for() -> None:

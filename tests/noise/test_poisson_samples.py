@@ -157,6 +157,45 @@ def test_gaps_that_the_table_does_not_hold_go_on() -> None:
     assert stats.kstest(places / units, "uniform").pvalue > ALPHA
 
 
+@pytest.mark.parametrize("rate", [0.5, 0.01, 2.0**-11, Fraction(7, 8)])
+@pytest.mark.parametrize("at_once", [1, 2, 7, 64])
+def test_gaps_drawn_in_blocks_follow_each_other_as_those_of_one_block(
+    rate: float | Fraction, at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the number of gaps that are drawn together, the sample is that of all gaps one after the other."""
+    units, drawn = 3000, entropy.words(40_000)
+
+    def sampled() -> list[int]:
+        place = 0
+
+        def words(n: int) -> alias_tables.Words:
+            nonlocal place
+            place += n
+            return drawn[place - n : place]
+
+        return PoissonSampler(rate, words).draw(units).tolist()
+
+    table = poisson_samples._table(Fraction(rate))
+    gaps = PoissonSampler(rate, lambda n: drawn[:n])._gaps(2 * units, table)
+    by_hand, unit = [], 0
+    for gap in gaps.tolist():
+        unit += gap
+        if gap < len(table):
+            by_hand.append(unit)
+            unit += 1
+    wanted = [place for place in by_hand if place < units]
+    assert sampled() == wanted
+    monkeypatch.setattr(poisson_samples, "MOST_GAPS", at_once)
+    assert sampled() == wanted
+
+
+def test_with_small_words_every_unit_is_in_at_the_real_size_of_blocks() -> None:
+    """A gap of none after each unit, for more units than one block has gaps."""
+    units = 3 * poisson_samples.MOST_GAPS
+    nothing_skipped = PoissonSampler(0.5, lambda n: np.zeros(n, np.uint64))
+    assert np.array_equal(nothing_skipped.draw(units), np.arange(units))
+
+
 def test_with_a_rate_of_one_all_are_in() -> None:
     assert PoissonSampler(1.0).draw(5).tolist() == [0, 1, 2, 3, 4]
     assert PoissonSampler(1 - 2.0**-53).draw(1000).tolist() == list(range(1000))

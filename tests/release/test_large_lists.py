@@ -133,6 +133,38 @@ def many(tmp_path: pathlib.Path) -> StagePlan:
     )
 
 
+@pytest.mark.parametrize("bucket_keys", [1, 2, 5])
+def test_where_all_noise_passes_each_key_of_every_bucket_is_published_once(
+    bucket_keys: int, tmp_path: pathlib.Path
+) -> None:
+    """For every set of keys that have rows, the first, the last and all of a bucket among them.
+
+    A key that is drawn twice, or not at all, is seen in each release: noise fails the condition with probability below 1e-300.
+    """
+    names = [f"k{number}" for number in range(5)]
+    listed = key_file(tmp_path / "five", names, bucket_keys=bucket_keys, part_keys=5)
+    stage = stage_of(listed, Condition(metric="views", low=-1e5))
+    for number in range(2 ** len(names)):
+        with_rows = [name for at, name in enumerate(names) if number >> at & 1]
+        tables = list(draw_passing(totals_of(stage, with_rows), stage, 0, 1))
+        published = [key for table in tables for key in table.column(0).to_pylist()]
+        assert sorted(published) == names
+
+
+@pytest.mark.parametrize("bucket_keys", [1, 2, 5])
+def test_where_no_noise_passes_keys_with_many_rows_alone_are_published(
+    bucket_keys: int, tmp_path: pathlib.Path
+) -> None:
+    """The twin of the above: nothing passes by noise, and keys with enough rows surely do."""
+    names = [f"k{number}" for number in range(5)]
+    listed = key_file(tmp_path / "five", names, bucket_keys=bucket_keys, part_keys=5)
+    stage = stage_of(listed, Condition(metric="views", low=1e5))
+    for number in range(0, 2 ** len(names), 3):
+        with_rows = [name for at, name in enumerate(names) if number >> at & 1]
+        tables = list(draw_passing(totals_of(stage, with_rows, rows=10**6), stage, 0, 1))
+        assert sorted(key for table in tables for key in table.column(0).to_pylist()) == with_rows
+
+
 def test_for_every_pattern_of_keys_with_rows_the_published_table_is_as_if_every_key_had_been_drawn(
     many: StagePlan,
 ) -> None:

@@ -122,6 +122,33 @@ def test_the_units_of_a_group_reach_the_releases_of_that_group_alone(held_out: b
     assert differ == {name for name in plan.stages if name.endswith(".evaluation") == held_out}
 
 
+@pytest.mark.parametrize(
+    "changes", [{}, {"whiten": False}, {"steps": Steps(steps=6, sampling_rate=0.3)}, {"max_examples_per_unit": 1}]
+)
+def test_what_a_model_takes_follows_from_released_numbers_whatever_the_true_ones_are(
+    changes: dict[str, object], tmp_path: pathlib.Path
+) -> None:
+    """Clip norm, learning rate, divisor and noise of a run on a fifth of the units, given the tables that another run released.
+
+    Examples differ in their number, their values and their labels; released counts, bins, categories and moments are the same.
+    """
+    plan = Plan(epsilon=8, delta=1e-5, stages={"model": task(**changes)})
+    draws, rows, notes = InMemory(), examples(), [audited.Noting(plan.round(1).stages) for _ in range(2)]
+    first = fitted(rows, tmp_path / "a", draws, plan, notes[0])
+    fewer = rows.slice(0, len(rows) // 5)
+    fewer = fewer.set_column(1, "x", pa.array(fewer.column("x").to_numpy() ** 3))
+    fewer = fewer.set_column(3, "y", pa.array(~fewer.column("y").to_numpy()))
+    released = InMemory()
+    for name in ("model.features", "model.bins", "model.vocabulary.kind", "model.users", "model.moments"):
+        table = draws.get(name)
+        if table is not None:
+            released.keep(name, table)
+    second = fitted(fewer, tmp_path / "b", released, plan, notes[1])
+    assert first.artefact.taken == second.artefact.taken
+    assert notes[0].seen.given == notes[1].seen.given
+    assert not np.array_equal(first.artefact.parameters, second.artefact.parameters)
+
+
 def test_each_held_out_example_is_scored_alone() -> None:
     """A model that counts the rows that it is asked about: alone they all get one score, whoever else is there."""
     asked = task(model=JaxModel(name="tests.training.jax_models:counting", parameters=3))

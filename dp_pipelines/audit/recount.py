@@ -1,0 +1,367 @@
+"""Counts a second time what planning derives: how far a unit moves a statistic, fan-outs of rollups, what all records cost.
+
+In: the bounds and the public lists of a job, the lattices on which statistics are counted. Out: the numbers that records must
+state, and findings where a plan has others. Holds: nothing here calls planning, or reads a number that it has derived; formulas
+are those of docs/proofs, written down again. Not covered: how far kernels let a unit move a statistic (tests/privacy); the
+accountant, which composes both totals.
+"""
+
+import dataclasses
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from fractions import Fraction
+from typing import Any
+
+from dp_pipelines.accounting import accountant
+from dp_pipelines.accounting.mechanism_record import MechanismRecord
+from dp_pipelines.kernels.columns.key_file import KeyFile
+from dp_pipelines.kernels.layout import Layout
+from dp_pipelines.kernels.moments import LARGEST, Moments
+from dp_pipelines.kernels.sensitivity import LatticeSteps
+from dp_pipelines.kernels.statistics import (
+    COUNT_BITS,
+    CellCounts,
+    ClippedUnitSum,
+    DecidingCounts,
+    DistinctValues,
+    ProductSums,
+    RowCount,
+    Statistic,
+    TrainingSums,
+    UnitCount,
+    ValueSum,
+    VectorSums,
+)
+from dp_pipelines.kernels.vectors import VectorLattice
+from dp_pipelines.planning.plan import Plan
+from dp_pipelines.planning.stage import StagePlan
+from dp_pipelines.query.contribution_bounds import ContributionBounds
+from dp_pipelines.query.query import PublicPartitions, Query
+from dp_pipelines.query.rollup import RollupLevel
+
+ACCURACY = 1e-5
+"""Relative accuracy of the recomposed total: a correct plan states at least the truth, and ours is at most this part above it."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Bounds:
+    """The bounds that the owner of a job declares.
+
+    Args:
+        partitions: of one unit.
+        rows_of_partition: rows of one unit in one partition; 1 where no metric looks at rows.
+        rows: of one unit in all, where that is what is bounded.
+    """
+
+    partitions: int
+    rows_of_partition: int
+    rows: int | None
+
+    @classmethod
+    def of(cls, declared: ContributionBounds) -> "Bounds":
+        """Return the bounds of a job; with the largest candidate where a run chooses the bound on partitions."""
+        rows = declared.max_contributions
+        if rows is not None:
+            return cls(partitions=rows, rows_of_partition=rows, rows=rows)
+        partitions = declared.max_partitions_contributed
+        if declared.partition_candidates is not None:
+            partitions = max(declared.partition_candidates)
+        assert isinstance(partitions, int)
+        return cls(partitions=partitions, rows_of_partition=declared.max_contributions_per_partition or 1, rows=None)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Reach:
+    """The change that one unit can make to a statistic, in units of `unit` fine lattice steps.
+
+    Args:
+        unit: fine lattice steps.
+        coordinates: integers that change.
+        per_coordinate: units in one of them.
+        in_total: units in all of them.
+        squares: the square of the L2 norm in units, where changes need not be whole units.
+    """
+
+    unit: int
+    coordinates: int
+    per_coordinate: int
+    in_total: int
+    squares: int | None = None
+
+    @property
+    def l2_squared(self) -> int:
+        """The square of the L2 norm, in units: the sum of squares is at most the largest times the sum."""
+        return self.in_total * self.per_coordinate if self.squares is None else self.squares
+
+    def grouped(self, leaves: int | None, groups: int | None) -> "Reach":
+        """Return the reach of sums over groups of partitions (docs/proofs/rollup.md, lemma 1).
+
+        Args:
+            leaves: partitions in the largest group; None: any number.
+            groups: how many groups there are; None: any number.
+        """
+        assert self.squares is None
+        in_one = self.in_total if leaves is None else min(leaves * self.per_coordinate, self.in_total)
+        many = self.coordinates if groups is None else min(groups, self.coordinates)
+        total = self.in_total if groups is None else min(groups * in_one, self.in_total)
+        return Reach(unit=self.unit, coordinates=many, per_coordinate=in_one, in_total=total)
+
+    def reserved(self, candidates: Sequence[int]) -> "Reach":
+        """Return what is paid for all candidates of a bound on partitions (docs/proofs/sensitivity.md, lemma 6b)."""
+        assert self.squares is None
+        times = math.ceil(Fraction(max(candidates), min(candidates)))
+        return dataclasses.replace(self, per_coordinate=self.per_coordinate * times, squares=self.l2_squared)
+
+    def exactly(self, steps: int, units: int) -> LatticeSteps:
+        """Return the change where `units` units are `steps` release steps, so that rounding adds nothing."""
+        if units > 1:
+            return self._at_one_place(Fraction(steps, units))
+        return LatticeSteps(
+            l0=self.coordinates,
+            linf=steps * self.per_coordinate,
+            l1=steps * self.in_total,
+            l2_squared=steps**2 * self.l2_squared,
+        )
+
+    def rounded(self, step: int, *, joined: bool) -> LatticeSteps:
+        """Return the change on a release lattice (docs/proofs/sensitivity.md, 4; docs/proofs/vectors.md, 3).
+
+        Args:
+            step: fine lattice steps of a release step.
+            joined: whether units that fall on one integer are rounded together.
+        """
+        if self.squares is not None:
+            return self._rounded_vector(step, self.squares)
+        if joined and 1 < self.in_total == self.per_coordinate:
+            return self._at_one_place(Fraction(self.unit, step))
+        each = math.ceil(Fraction(self.unit, step))
+        most = each * self.per_coordinate
+        return LatticeSteps(
+            l0=self.coordinates, linf=most, l1=each * self.in_total, l2_squared=most * each * self.in_total
+        )
+
+    def _at_one_place(self, steps: Fraction) -> LatticeSteps:
+        """All units may fall on one integer (lemma 6c)."""
+        units = self.per_coordinate
+        most, total = math.ceil(units * steps), units * math.ceil(steps)
+        squared = most * most
+        if steps < 1:
+            together, apart = (units * steps + 1) ** 2, units * (steps + 1) ** 2
+            squared = min(math.ceil(max(together, apart)), most * total)
+        return LatticeSteps(l0=self.coordinates, linf=most, l1=total, l2_squared=squared)
+
+    def _rounded_vector(self, step: int, squares: int) -> LatticeSteps:
+        """Rounding adds less than one step to each coordinate, a vector of norm below sqrt(coordinates)."""
+        most = math.ceil(Fraction(self.per_coordinate * self.unit, step))
+        total = max((self.in_total * self.unit + self.coordinates * (step - 1)) // step, most)
+        # The squares of both norms, in fine steps; their root is rounded up.
+        own, added = squares * self.unit**2, self.coordinates * (step - 1) ** 2
+        product = 4 * own * added
+        root = math.isqrt(product)
+        norm = own + added + root + (root**2 < product)
+        bound = min(norm // step**2, most * ((self.in_total * self.unit + self.coordinates * (step - 1)) // step))
+        return LatticeSteps(l0=self.coordinates, linf=most, l1=total, l2_squared=max(bound, 1))
+
+
+def _rows_of(largest: int, bounds: Bounds) -> Reach:
+    """Each row adds up to `largest`: the rows of a partition come together, unless rows are bounded in all."""
+    if bounds.rows is None:
+        return _in_each_partition(largest * bounds.rows_of_partition, bounds)
+    return Reach(unit=largest, coordinates=bounds.rows, per_coordinate=bounds.rows, in_total=bounds.rows)
+
+
+def _in_each_partition(unit: int, bounds: Bounds) -> Reach:
+    return Reach(unit=unit, coordinates=bounds.partitions, per_coordinate=1, in_total=bounds.partitions)
+
+
+def _of_cells(statistic: Statistic, bounds: Bounds) -> Reach:
+    one = 1 << COUNT_BITS
+    if bounds.rows is not None:
+        return _rows_of(one, bounds)
+    rows = bounds.rows_of_partition * bounds.partitions
+    return Reach(unit=one, coordinates=rows, per_coordinate=bounds.rows_of_partition, in_total=rows)
+
+
+def _of_vectors(statistic: Statistic, bounds: Bounds) -> Reach:
+    vectors = statistic.vectors
+    assert isinstance(vectors, VectorLattice)
+    numbers = vectors.size * bounds.partitions
+    if vectors.norm == "linf":
+        return Reach(unit=vectors.bound, coordinates=numbers, per_coordinate=1, in_total=numbers)
+    total = bounds.partitions
+    if vectors.norm == "l2":  # an L1 norm of at most sqrt(size) each, rounded up
+        square = vectors.size * bounds.partitions**2
+        total = math.isqrt(square)
+        total += total**2 < square
+    return Reach(unit=vectors.bound, coordinates=numbers, per_coordinate=1, in_total=total, squares=bounds.partitions)
+
+
+def _of_products(statistic: Statistic, bounds: Bounds) -> Reach:
+    vectors = statistic.vectors
+    assert isinstance(vectors, Moments)
+    if bounds.rows is None:
+        vectors_of_unit, at_one_place, unit = bounds.partitions, 1, LARGEST**2 * bounds.rows_of_partition
+    else:
+        vectors_of_unit, at_one_place, unit = bounds.rows, bounds.rows, LARGEST**2
+    numbers = vectors.width * vectors_of_unit
+    if vectors.ranges is not None:
+        return Reach(unit=unit, coordinates=numbers, per_coordinate=at_one_place, in_total=numbers)
+    return Reach(
+        unit=unit,
+        coordinates=numbers,
+        per_coordinate=at_one_place,
+        in_total=math.ceil(Fraction(vectors_of_unit * (len(vectors.columns) + 1), 2)),
+        squares=at_one_place * vectors_of_unit,
+    )
+
+
+def _of_training(statistic: Statistic, bounds: Bounds) -> Reach:
+    assert isinstance(statistic, TrainingSums)
+    vectors = statistic.of_units
+    whole = math.ceil(vectors.squares)
+    return Reach(unit=1 << 40, coordinates=vectors.times * vectors.size, per_coordinate=1, in_total=whole)
+
+
+def _largest(statistic: Statistic) -> int:
+    """The largest number of lattice steps that a value can be."""
+    assert statistic.lattice is not None
+    return statistic.lattice.largest
+
+
+REACHES: Mapping[type[Statistic], Callable[[Statistic, Bounds], Reach]] = {
+    # The first that a statistic is an instance of: subclasses come first.
+    UnitCount: lambda statistic, bounds: _in_each_partition(1 << COUNT_BITS, bounds),
+    RowCount: lambda statistic, bounds: _rows_of(1 << COUNT_BITS, bounds),
+    ClippedUnitSum: lambda statistic, bounds: _in_each_partition(_largest(statistic), bounds),
+    ValueSum: lambda statistic, bounds: _rows_of(_largest(statistic), bounds),
+    DistinctValues: lambda statistic, bounds: _in_each_partition(
+        (statistic.most or bounds.rows_of_partition) * (1 << COUNT_BITS), bounds
+    ),
+    DecidingCounts: lambda statistic, bounds: _in_each_partition(1 << COUNT_BITS, bounds),
+    CellCounts: _of_cells,
+    VectorSums: _of_vectors,
+    ProductSums: _of_products,
+    TrainingSums: _of_training,
+}
+
+
+def reach(statistic: Statistic, query: Query) -> Reach:
+    """Return how far one unit moves a statistic of a query.
+
+    Args:
+        statistic: not the weights of a selection, of which a norm is bounded.
+        query: with recounted levels (`recounted`).
+
+    Raises:
+        LookupError: no statistic of its kind is known here.
+    """
+    kind = next((kind for kind in REACHES if isinstance(statistic, kind)), None)
+    if kind is None:
+        raise LookupError(f"how far a unit moves {statistic.kind} is not known to the audit")
+    found, level = REACHES[kind](statistic, Bounds.of(query.bounds)), query.level
+    if level is not None:
+        once_in_each = level.leaves or isinstance(statistic, UnitCount)
+        return found.grouped(1 if once_in_each else level.most_leaves, level.groups)
+    if query.bounds.partition_candidates is not None:
+        return found.reserved(query.bounds.partition_candidates)
+    return found
+
+
+def levels(plan: Plan) -> dict[str, RollupLevel]:
+    """Count the groups of each level of each rollup and the partitions of the largest group, from the public list.
+
+    >>> from dp_pipelines import ContributionBounds, Count
+    >>> query = Query(privacy_unit="customer", partition_by=["region", "week"], metrics={"orders": Count()},
+    ...               bounds=ContributionBounds(max_partitions_contributed=4, max_contributions_per_partition=2),
+    ...               partitions=PublicPartitions(keys=[("n", 1), ("n", 2), ("s", 1)]),
+    ...               rollup=[[], ["region"], ["region", "week"]])
+    >>> plan = Plan(epsilon=1.0, delta=1e-6, stages={"weekly": query})
+    >>> [(level.most_leaves, level.groups) for level in levels(plan).values()]
+    [(3, 1), (2, 2), (1, 3)]
+    """
+    counted: dict[str, RollupLevel] = {}
+    for name, coarser in plan.rolled.items():
+        finest = plan.queries[name]
+        for number, part in enumerate((*coarser, name)):
+            counted[part] = _level(finest, plan.queries[part].partition_columns, number, leaves=part == name)
+    return counted
+
+
+def _level(finest: Query, by: Sequence[str], number: int, *, leaves: bool) -> RollupLevel:
+    if not isinstance(finest.partitions, PublicPartitions):
+        groups = None if leaves or by else 1
+        return RollupLevel(number=number, most_leaves=1 if leaves else None, groups=groups, leaves=leaves)
+    places = [finest.partition_columns.index(column) for column in by]
+    listed = finest.partitions.columns
+    if isinstance(listed, KeyFile) and not by:
+        return RollupLevel(number=number, groups=1)
+    if isinstance(listed, KeyFile) and leaves:
+        return RollupLevel(number=number, most_leaves=1, groups=listed.count, leaves=True)
+    sizes = Counter(tuple(key[place] for place in places) for key in _keys(finest))
+    # A list on disk lets rows of some unlisted partitions pass, so that a group may hold all partitions of a unit.
+    most = None if isinstance(listed, KeyFile) else max(sizes.values())
+    return RollupLevel(number=number, most_leaves=1 if leaves else most, groups=len(sizes), leaves=leaves)
+
+
+def _keys(query: Query) -> Iterator[tuple[Any, ...]]:
+    """Yield the listed keys, of which those that are equal as keys are equal in Python."""
+    assert isinstance(query.partitions, PublicPartitions)
+    listed = query.partitions.columns
+    if isinstance(listed, KeyFile):
+        tables: Iterable[Sequence[Any]] = (listed.bucket(number).columns for number in range(1 << listed.bits))
+    else:
+        tables = [listed.arrays(query.partition_columns)]
+    for columns in tables:
+        for key in zip(*(column.to_pylist() for column in columns), strict=True):
+            yield tuple(_comparable(value) for value in key)
+
+
+def _comparable(value: Any) -> Any:
+    """A value for which `==` is what makes keys equal: all NaN are one, and so are both zeros."""
+    return "nan" if isinstance(value, float) and math.isnan(value) else value
+
+
+def recounted(stage: StagePlan, counted: Mapping[str, RollupLevel]) -> StagePlan:
+    """Return a stage whose query has the recounted level in place of the plan's; others are returned as they are."""
+    level = counted.get(stage.name)
+    return stage if level is None else dataclasses.replace(stage, query=dataclasses.replace(stage.query, level=level))
+
+
+def loose_bounds(layout: Layout, query: Query) -> list[str]:
+    """Describe each bound given to workers that lets through more than the job declares, or none where it declares one."""
+    declared = Bounds.of(query.bounds)
+    pairs = (
+        ("partitions of a unit", layout.max_partitions, declared.partitions),
+        ("rows of a unit in a partition", layout.max_rows_per_partition, declared.rows_of_partition),
+        ("rows of a unit", layout.max_rows, declared.rows),
+    )
+    return [
+        f"{what}: {'none' if runs is None else runs} runs, {asked} is declared"
+        for what, runs, asked in pairs
+        if asked is not None and (runs is None or runs > asked)
+    ]
+
+
+def understated_total(plan: Plan, rounds: Sequence[tuple[Sequence[MechanismRecord], int]]) -> str:
+    """Describe a total that is below what all records cost together, or above the budget; empty if there is none.
+
+    Args:
+        plan: the plan.
+        rounds: recomputed records of each kind of round, and how often it runs.
+    """
+    stated, delta = plan.accounted["epsilon"], plan.accounted["delta"]
+    wrong = []
+    if plan.delta > 0:
+        cost, allowed = accountant.epsilon_of_rounds(rounds, plan.delta, accuracy=ACCURACY), 1 + 2 * ACCURACY
+        if delta > plan.delta:
+            wrong.append(f"delta {delta:.6g} is stated, the budget has {plan.delta:.6g}")
+    else:
+        every = [record for records, runs in rounds for _ in range(runs) for record in records]
+        pure, allowed = accountant.pure_epsilon_of(every), 1 + 1e-12
+        cost = math.inf if pure is None else float(pure)
+    if not cost <= stated * allowed:
+        wrong.append(f"epsilon {stated:.6g} is stated, all records together cost {cost:.6g}")
+    if not cost <= plan.epsilon * allowed:
+        wrong.append(f"epsilon {cost:.6g} is spent, the budget has {plan.epsilon:.6g}")
+    return "; ".join(wrong)
