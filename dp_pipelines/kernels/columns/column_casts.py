@@ -213,7 +213,7 @@ def _decimals(values: pa.Array, kind: pa.DataType) -> pa.Array:
 def _decimal(value: decimal.Decimal, kind: pa.DataType) -> decimal.Decimal | None:
     rounded = value.quantize(decimal.Decimal(1).scaleb(-kind.scale), context=_DIGITS)
     whole = rounded.scaleb(kind.scale, context=_DIGITS)
-    return rounded if rounded == value and abs(whole) < 10**kind.precision else None
+    return rounded if rounded == value and whole.copy_abs() < 10**kind.precision else None
 
 
 def _holds(kind: "np.dtype[np.generic]", other: "np.dtype[np.generic]") -> bool:
