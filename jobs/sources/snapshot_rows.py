@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.ipc
 import pyarrow.parquet
 
+from dp_pipelines import interrupts
 from dp_pipelines.errors import DamagedInputError
 from dp_pipelines.jobs.sources.readers import DAMAGED_DELETES, Reader
 from dp_pipelines.jobs.stores import remote_files
@@ -177,7 +178,8 @@ class SnapshotRowGroups(RowGroups):
             return np.empty(0, np.int64)
         try:
             return self._deletes.places(path, part.deletes)
-        except Exception:  # of the libraries; what it says may quote rows
+        except BaseException:  # of the libraries; what it says may quote rows
+            interrupts.end_if_asked()
             raise DamagedInputError(f"file {path!r}: {DAMAGED_DELETES}") from None
 
 
@@ -279,7 +281,8 @@ def _without_equal(table: pa.Table, deleted: EqualityDeletes, path: str) -> pa.T
     schema = deleted.schema
     try:
         listed = _listed(deleted.path, deleted.types)
-    except Exception:  # of the library; what it says may quote rows
+    except BaseException:  # of the library; what it says may quote rows
+        interrupts.end_if_asked()
         raise DamagedInputError(f"file {path!r}: {DAMAGED_DELETES}") from None
     columns = [
         pa.chunked_array([_constant(deleted.constants.get(name), kind, len(table))])

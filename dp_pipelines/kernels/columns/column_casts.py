@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dp_pipelines import interrupts
 from dp_pipelines.kernels import keys
 from dp_pipelines.kernels.columns import gather
 
@@ -39,7 +40,8 @@ def column(cells: Sequence[Any], kind: pa.DataType) -> pa.Array:
         return encoded(column(cells, kind.value_type), kind)
     try:
         return pa.array(cells if kind in _QUICK else [_moderate(cell) for cell in cells], kind)
-    except Exception:  # a cell has another type, or raises on access with a message that may quote it
+    except BaseException:  # a cell has another type, or raises on access with a message that may quote it
+        interrupts.end_if_asked()
         if len(cells) == 1:
             return _single(cells[0], kind)
         middle = len(cells) // 2
@@ -73,8 +75,8 @@ def _single(cell: Any, kind: pa.DataType) -> pa.Array:
     if issubclass(type(cell), pa.Scalar):
         try:
             return column([cell.as_py()], kind)
-        except Exception:  # noqa: S110 - it has no value that Python knows
-            pass
+        except BaseException:  # it has no value that Python knows
+            interrupts.end_if_asked()
     return pa.nulls(1, kind)
 
 
