@@ -201,4 +201,8 @@ def _converted(series: Any, kind: pa.DataType) -> pa.Array:
         return pa.array(series, kind, from_pandas=True)
     except BaseException:  # whatever the rows hold is no error
         interrupts.end_if_asked()
-        return column_casts.column(series.tolist(), kind)
+        # Null where the conversion of the whole has it: whether some cell does not fit must not decide that of another.
+        missing = series.isna().tolist()
+        return column_casts.column(
+            [None if null else cell for cell, null in zip(series.tolist(), missing, strict=True)], kind
+        )
