@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dp_pipelines import interrupts
 from dp_pipelines.errors import RequestError
 from dp_pipelines.query.train_model import MLP, BinaryLabel, JaxModel, LinearModel, NumberLabel, TrainModel
 from dp_pipelines.training.examples.store import FEATURE_BITS, whole_numbers
@@ -155,7 +156,8 @@ def _of_row(task: TrainModel, fixed: Floats, row: NDArray[np.float32], jax_model
     try:
         with np.errstate(all="ignore"):  # no row decides whether a warning is printed
             return _of_object(task, fixed, row.copy(), jax_model)
-    except (Exception, SystemExit):  # the row may be the reason, so nothing of it is told
+    except BaseException:  # the row may be the reason, so nothing of it is told, whatever its class
+        interrupts.end_if_asked()
         return np.full((1, task.label.outputs) if task.label.outputs > 1 else 1, np.nan)
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import yaml
 
+from dp_pipelines import interrupts
 from dp_pipelines.errors import BudgetError, DpError, RequestError
 from dp_pipelines.jobs.run.pipelines import RunFailed
 from dp_pipelines.jobs.spec import yaml_lines
@@ -58,8 +59,10 @@ def run(path: str, arguments: Sequence[str] = ()) -> None:
                 raise _public(error, path) from None
             progress.show("running")
             try:
-                engine.run(pipeline, progress)
-            except Exception:
+                with interrupts.watched():
+                    engine.run(pipeline, progress)
+            except BaseException:
+                interrupts.end_if_asked()
                 message = "the pipeline failed, and no detail is shown, since it may quote rows"
                 raise RunFailed(f"{path}: {message}; what its transforms have published until then stays") from None
 

@@ -131,7 +131,9 @@ def _ended(arguments: list[str], *, as_command: bool) -> int:
             # As a command: threads of Beam that the interrupt cut off from their end would keep the process alive for ever.
             os._exit(FAILED)
         return FAILED
-    except Exception as error:
+    except SystemExit:  # of the parser; those of code that runs over rows end below
+        raise
+    except BaseException as error:
         if reason_of(error):  # of temporary files: what a command writes for its user names the folder
             return _say(DiskError("", reason_of(error), NO_TMPDIR), FAILED)
         # A mistake of ours. Rows are in memory inside `run.run` only, which lets nothing out that may quote them.

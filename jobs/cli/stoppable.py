@@ -13,7 +13,9 @@ import time
 from types import FrameType
 from typing import Any
 
-STOPPING = ("SIGINT", "SIGTERM", "SIGHUP")
+from dp_pipelines import interrupts
+
+STOPPING = interrupts.SIGNALS
 """Signals that end a run, by name: not every system has all."""
 
 PATIENCE = 5.0
@@ -41,10 +43,12 @@ class Stoppable:
         self._until = 0.0
         self._later: threading.Timer | None = None
         self._before: dict[int, Any] = {}
+        self._watched = interrupts.watched()
 
     def __enter__(self) -> "Stoppable":
         if threading.current_thread() is not threading.main_thread():
             return self  # Python takes no handlers there
+        self._watched.__enter__()
         for number in (getattr(signal, name) for name in STOPPING if hasattr(signal, name)):
             before = signal.getsignal(number)
             if number == signal.SIGINT or before != signal.SIG_IGN:  # nohup has a hangup ignored
@@ -52,9 +56,17 @@ class Stoppable:
         return self
 
     def __exit__(self, *failure: object) -> None:
+        try:
+            self._leave(failure[0] is not None)
+        finally:
+            if self._before:
+                self._watched.__exit__(None, None, None)
+
+    def _leave(self, failed: bool) -> None:
+        """Give the signals back to their handlers. Raises: KeyboardInterrupt, in place of what failed because of one."""
         if self._later is not None:
             self._later.cancel()
-        stopped = self._stopped and failure[0] is not None
+        stopped = self._stopped and failed
         over = stopped or self._visible()
         for number, handler in self._before.items():
             signal.signal(number, signal.SIG_IGN if over and self._to_the_end else handler)
@@ -73,6 +85,7 @@ class Stoppable:
         if self._visible() or (self._stopped and time.monotonic() < self._until):
             return
         self._stopped = True
+        interrupts.note()
         self._until = time.monotonic() + PATIENCE
         if sys.exc_info()[0] is None:
             raise KeyboardInterrupt

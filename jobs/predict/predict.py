@@ -20,6 +20,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet
 
+from dp_pipelines import interrupts
 from dp_pipelines.disk_errors import reason_of, told_of_disk
 from dp_pipelines.errors import DamagedInputError, RequestError
 from dp_pipelines.jobs.predict import preprocessing
@@ -110,7 +111,8 @@ def _predict(given: argparse.Namespace) -> Predicted:
     def predicted(table: pa.Table) -> pa.Table:
         try:
             said = model.predict(table, jax_model=jax_model)
-        except Exception as error:
+        except BaseException as error:
+            interrupts.end_if_asked()
             if jax_model is None or isinstance(error, RequestError):
                 raise
             message = f"names {given.jax_model!r}, whose scores(...) fails on these rows: {type(error).__name__}"

@@ -17,6 +17,7 @@ import pyarrow.parquet
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import GoogleCloudOptions
 
+from dp_pipelines import interrupts
 from dp_pipelines.disk_errors import DiskError
 from dp_pipelines.errors import LedgerError
 from dp_pipelines.jobs.request.request import Request
@@ -69,7 +70,8 @@ def run_pipeline(
             fetch(attempt, path)
     except (RunnerFailed, RunFailed, LedgerError, DiskError):
         raise
-    except Exception as error:  # ours too: Beam adds to their text, and whatever it says may quote rows
+    except BaseException as error:  # ours too: Beam adds to their text, and whatever it says may quote rows
+        interrupts.end_if_asked()
         raise public_part(error, request, stages, folder) from None
     finally:
         try:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
+from dp_pipelines import interrupts
 from dp_pipelines.disk_errors import DiskError, quoted_in, reason_of, refuse_full, told_of_disk
 from dp_pipelines.errors import DamagedInputError, DpError, LedgerError
 from dp_pipelines.jobs.request.request import Request
@@ -53,14 +54,16 @@ def quoting_nothing(failed: str) -> Iterator[None]:
         DiskError: a disk is full, read-only or failing. Whoever knows the folder names it (`told_of_disk`).
         RunFailed: in place of any other error that is not ours.
     """
-    try:
-        yield
-    except DpError:
-        raise
-    except Exception as error:
-        if reason_of(error):
-            raise DiskError("", reason_of(error)) from None
-        raise RunFailed(f"{failed}; nothing was published, and details are not shown") from None
+    with interrupts.watched():
+        try:
+            yield
+        except DpError:
+            raise
+        except BaseException as error:
+            interrupts.end_if_asked()
+            if reason_of(error):
+                raise DiskError("", reason_of(error)) from None
+            raise RunFailed(f"{failed}; nothing was published, and details are not shown") from None
 
 
 def run_pipeline(
@@ -200,20 +203,31 @@ def wait(
     """
     progress.show("starting")
     late_collection.begin()
+    with interrupts.watched():
+        try:
+            engine.run(pipeline, progress)
+        except (SpillFailed, LedgerError):  # of before and after it; no step has a ledger
+            raise
+        except RunnerFailed:
+            with told_of_disk(folder):  # what engines start writes there too, and does not say so
+                refuse_full(folder)
+            raise
+        except BaseException as error:  # ours too: Beam adds to their text, and whatever it says may quote rows
+            interrupts.end_if_asked()
+            raise public_part(error, request, stages, folder, engine.lack) from None
+
+
+def _text(error: BaseException) -> str:
+    """Return what an error says; nothing if saying it fails, as it may for errors of code that is not ours."""
     try:
-        engine.run(pipeline, progress)
-    except (SpillFailed, LedgerError):  # of before and after it; no step has a ledger
-        raise
-    except RunnerFailed:
-        with told_of_disk(folder):  # what engines start writes there too, and does not say so
-            refuse_full(folder)
-        raise
-    except Exception as error:  # ours too: Beam adds to their text, and whatever it says may quote rows
-        raise public_part(error, request, stages, folder, engine.lack) from None
+        return str(error)
+    except BaseException:
+        interrupts.end_if_asked()
+        return ""
 
 
 def public_part(
-    error: Exception,
+    error: BaseException,
     request: ReadsFiles,
     stages: Iterable[str],
     folder: pathlib.Path | None = None,
@@ -227,7 +241,7 @@ def public_part(
         folder: into which it writes; None: nothing.
         lack: what the cluster lacked then.
     """
-    told = str(error)
+    told = _text(error)
     disk = error if isinstance(error, DiskError) or folder is None else quoted_in(told, folder)
     if isinstance(disk, DiskError):
         return DiskError(disk.folder, disk.reason, disk.instead)

@@ -6,15 +6,17 @@ Beam's own steps, which see shard numbers and Arrow bytes; what native code prin
 """
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import apache_beam as beam
 from apache_beam.pipeline import AppliedPTransform, PipelineVisitor
 
+from dp_pipelines import interrupts
 from dp_pipelines.errors import DpError
 from dp_pipelines.transforms.beam_flow import UNUSED, AloneDoFn, StepDoFn
 
+_END = object()
 OURS = "dp_pipelines."
 """Steps are wrapped if the name of their module begins like this."""
 
@@ -46,13 +48,22 @@ class Guarded(beam.DoFn):
 
     def process(self, element: Any) -> Iterator[Any]:
         """What the step makes of an element."""
-        with self._quoting_nothing():
-            yield from self._step.process(element) or ()
+        return self._guarded(lambda: self._step.process(element))
 
     def finish_bundle(self) -> Iterator[Any]:
         """What the step has left."""
+        return self._guarded(self._step.finish_bundle)
+
+    def _guarded(self, make: Callable[[], Iterable[Any] | None]) -> Iterator[Any]:
+        """Yield what a function makes; outside of the guard, for whoever takes it may close this generator."""
         with self._quoting_nothing():
-            yield from self._step.finish_bundle() or ()
+            made = iter(make() or ())
+        while True:
+            with self._quoting_nothing():
+                element = next(made, _END)
+            if element is _END:
+                return
+            yield element
 
     def teardown(self) -> None:
         """As the step does."""
@@ -66,7 +77,8 @@ class Guarded(beam.DoFn):
         except DpError as error:
             error.__cause__ = None  # the context is not shown either
             raise
-        except Exception as error:
+        except BaseException as error:
+            interrupts.end_if_asked()
             done = self._step.step if isinstance(self._step, StepDoFn) else self._step
             kind, step = type(error).__name__, type(done).__name__
             raise StepFailed(

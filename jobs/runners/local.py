@@ -15,6 +15,7 @@ from typing import Any, BinaryIO, ClassVar, cast
 
 import pyarrow as pa
 
+from dp_pipelines import interrupts
 from dp_pipelines.disk_errors import DiskError
 from dp_pipelines.errors import DpError
 from dp_pipelines.jobs.runners.shuffle import Held, Order, Shuffle, SpillFailed
@@ -27,6 +28,7 @@ from dp_pipelines.steps.object_store import is_object, open_object
 from dp_pipelines.steps.read_files import open_local
 from dp_pipelines.steps.step import AheadStep, GatheringStep, Step
 
+_END = object()
 Emit = Callable[[Any], None]
 
 PACKED = (".gz", ".bz2", ".zst", ".xz", ".lzma", ".snappy", ".deflate")
@@ -340,16 +342,22 @@ class _Bundle:
     def _made(self, flow: LocalFlow, make: Callable[[], Iterable[Any]]) -> Iterator[Any]:
         """What a step makes of an element; its errors quote nothing but what was public."""
         self._crew.check()
-        try:
-            for made in make():
-                yield made
-                self._crew.check()
-        except (Stopped, LocalStepFailed, SpillFailed, DiskError):
-            raise
-        except DpError as error:
-            raise LocalStepFailed(f"{error} [while running '{flow.label}']") from None
-        except Exception as error:
-            raise LocalStepFailed(f"{type(error).__name__} [while running '{flow.label}']") from None
+        made: Iterator[Any] | None = None
+        while True:
+            try:
+                made = iter(make()) if made is None else made
+                element = next(made, _END)
+            except (Stopped, LocalStepFailed, SpillFailed, DiskError):
+                raise
+            except DpError as error:
+                raise LocalStepFailed(f"{error} [while running '{flow.label}']") from None
+            except BaseException as error:
+                interrupts.end_if_asked()
+                raise LocalStepFailed(f"{type(error).__name__} [while running '{flow.label}']") from None
+            if element is _END:
+                return
+            yield element  # outside of the guard: whoever takes it may close this generator
+            self._crew.check()
 
 
 class _Values:

@@ -15,6 +15,7 @@ from typing import Any, BinaryIO
 
 import pyarrow as pa
 
+from dp_pipelines import interrupts
 from dp_pipelines.errors import DamagedInputError, RequestError
 from dp_pipelines.jobs.sources.avro_types import AvroColumn, columns_of, encoded
 from dp_pipelines.jobs.sources.readers import DAMAGED_BLOCK, Reader, known
@@ -70,7 +71,8 @@ def header_of(stream: BinaryIO) -> AvroHeader | None:
     try:
         blocks = fastavro.block_reader(stream)
         schema, codec = blocks.writer_schema, str(blocks.codec)
-    except Exception:  # whatever the bytes are
+    except BaseException:  # whatever the bytes are; Polars panics with errors of no usual class
+        interrupts.end_if_asked()
         return None
     if not isinstance(schema, dict) or schema.get("type") not in ("record", "error"):
         return None
@@ -140,7 +142,8 @@ class ReadAvro(Step):
             while True:
                 try:
                     table = next(tables, None)
-                except Exception as error:  # of the libraries; what it says may quote bytes
+                except BaseException as error:  # of the libraries; what it says may quote bytes
+                    interrupts.end_if_asked()
                     raise DamagedInputError(f"file {path!r}: {DAMAGED_BLOCK}") from (
                         error if isinstance(error, DamagedInputError) else None
                     )
@@ -228,10 +231,11 @@ class _Decoder:
 
         try:
             return polars.read_avro(file, columns=list(self._columns)).to_arrow()
-        except BaseException as error:
+        except MemoryError:
+            raise
+        except BaseException:
             # Polars panics on some damages, with an exception that is none of Python's usual ones.
-            if isinstance(error, (KeyboardInterrupt, SystemExit, MemoryError)):
-                raise
+            interrupts.end_if_asked()
             raise ValueError("cannot be decoded") from None
 
     def _by_fastavro(self, file: io.BytesIO) -> pa.Table:

@@ -137,7 +137,7 @@ def _files(table: "StaticTable", snapshot: "Snapshot", schema: "Schema", arrow: 
     deletes = _DeleteFiles(
         table, by_content[DataFileContent.POSITION_DELETES], by_content[DataFileContent.EQUALITY_DELETES]
     )
-    found = []
+    found, types = [], _types(table, schema)
     for entry in by_content[DataFileContent.DATA]:
         file = entry.data_file
         if file.file_format.name not in _READ:
@@ -149,7 +149,18 @@ def _files(table: "StaticTable", snapshot: "Snapshot", schema: "Schema", arrow: 
         )  # fmt: skip
         names = functools.partial(_names, mapping=_mapped(table), schema=schema, path=file.file_path)
         ids = {field.name: field.field_id for field in schema.fields}
-        found.append(TableFile(path=_local(file.file_path), part=part, ids=ids, names_of=names))
+        found.append(TableFile(path=_local(file.file_path), part=part, ids=ids, types=types, names_of=names))
+    return found
+
+
+def _types(table: "StaticTable", schema: "Schema") -> dict[int, pa.DataType]:
+    """Return the types of all columns by id: as the snapshot has them, else as the last schema that had them."""
+    from pyiceberg.io.pyarrow import schema_to_pyarrow
+
+    found: dict[int, pa.DataType] = {}
+    for one in [*(table.schemas()[number] for number in sorted(table.schemas())), schema]:
+        arrow = schema_to_pyarrow(one, include_field_ids=False)
+        found |= {field.field_id: keys.plain_type(arrow.field(field.name).type) for field in one.fields}
     return found
 
 

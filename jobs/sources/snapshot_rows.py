@@ -5,6 +5,7 @@ first has no rows. Holds: every file of the snapshot is read, none is skipped by
 them travel with the rows that they concern. Not covered: finding the files (`delta_table`, `iceberg_table`).
 """
 
+import base64
 import dataclasses
 import functools
 import json
@@ -14,13 +15,15 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.ipc
 import pyarrow.parquet
 
+from dp_pipelines import interrupts
 from dp_pipelines.errors import DamagedInputError
 from dp_pipelines.jobs.sources.readers import DAMAGED_DELETES, Reader
 from dp_pipelines.jobs.stores import remote_files
 from dp_pipelines.kernels import keys
-from dp_pipelines.kernels.columns import csv_cells, equal_rows
+from dp_pipelines.kernels.columns import column_casts, csv_cells, equal_rows, gather
 from dp_pipelines.steps.flow import Flow, Opener
 from dp_pipelines.steps.read_files import (
     FEW_BYTES,
@@ -50,12 +53,24 @@ class EqualityDeletes:
         ids: of the fields that are compared.
         columns: the names of these in that file, each with its name in the data file; None: the data file lacks it.
         constants: of those that the data file lacks and that have one value in it, by their names in that file, as text.
+        types: under which they are compared, those that the table has them with: a schema of Arrow in base64.
     """
 
     path: str
     ids: Sequence[int] = ()
     columns: Sequence[tuple[str, str | None]] = ()
     constants: Mapping[str, str | None] = dataclasses.field(default_factory=dict)
+    types: str = ""
+
+    def with_types(self, kinds: Sequence[pa.DataType]) -> "EqualityDeletes":
+        """Return the same with a type for each of `columns`."""
+        schema = pa.schema([(name, kind) for (name, _), kind in zip(self.columns, kinds, strict=True)])
+        return dataclasses.replace(self, types=base64.b64encode(schema.serialize()).decode())
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of the list, with the types under which they are compared."""
+        return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(self.types)))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -163,7 +178,8 @@ class SnapshotRowGroups(RowGroups):
             return np.empty(0, np.int64)
         try:
             return self._deletes.places(path, part.deletes)
-        except Exception:  # of the libraries; what it says may quote rows
+        except BaseException:  # of the libraries; what it says may quote rows
+            interrupts.end_if_asked()
             raise DamagedInputError(f"file {path!r}: {DAMAGED_DELETES}") from None
 
 
@@ -239,8 +255,15 @@ def readable_as(kind: pa.DataType, wanted: pa.DataType) -> bool:
 
 
 def _as(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
-    """A column of a file as the table has it; text may stay as codes."""
-    return column if keys.plain_type(column.type) == kind else column.cast(kind, safe=False)
+    """Return a column of a file as the table has it. Text may stay as codes, and finer times lose digits.
+
+    A value that the table's type does not have, as times in seconds and damaged decimals may be, is null.
+    """
+    if keys.plain_type(column.type) == kind:
+        return column
+    if column_casts.loses_digits(column.type, kind):
+        return column.cast(kind, safe=False)
+    return pa.chunked_array([column_casts.fitting(gather.plain(chunk), kind) for chunk in column.chunks], kind)
 
 
 def _constant(text: str | None, kind: pa.DataType, rows: int) -> pa.Array:
@@ -251,27 +274,34 @@ def _constant(text: str | None, kind: pa.DataType, rows: int) -> pa.Array:
 
 
 def _without_equal(table: pa.Table, deleted: EqualityDeletes, path: str) -> pa.Table:
-    """The rows that are equal to no listed one."""
+    """Return the rows that are equal to no listed one, as values of the table's types.
+
+    Those types are settled before any row is read (`snapshot_source`), so no row decides how another is compared.
+    """
+    schema = deleted.schema
     try:
-        listed = _listed(deleted.path, tuple(name for name, _ in deleted.columns))
-    except Exception:  # of the library; what it says may quote rows
+        listed = _listed(deleted.path, deleted.types)
+    except BaseException:  # of the library; what it says may quote rows
+        interrupts.end_if_asked()
         raise DamagedInputError(f"file {path!r}: {DAMAGED_DELETES}") from None
-    kinds = {name: keys.plain_type(listed.column(name).type) for name, _ in deleted.columns}
     columns = [
-        pa.chunked_array([_constant(deleted.constants.get(name), kinds[name], len(table))])
+        pa.chunked_array([_constant(deleted.constants.get(name), kind, len(table))])
         if of_file is None
-        else table.column(of_file)
-        for name, of_file in deleted.columns
+        else _as(table.column(of_file), kind)
+        for (name, of_file), kind in zip(deleted.columns, schema.types, strict=True)
     ]
-    flags = equal_rows.among(pa.table(columns, names=listed.column_names), listed)
+    flags = equal_rows.among(pa.table(columns, names=schema.names), listed)
     return table.filter(pa.array(~flags)) if flags.any() else table
 
 
 @functools.lru_cache(maxsize=16)
-def _listed(path: str, names: tuple[str, ...]) -> pa.Table:
-    """The values that a file lists; read once in a process."""
+def _listed(path: str, types: str) -> pa.Table:
+    """Return the rows that a file lists, as far as values of these types can be equal to them; read once in a process."""
+    schema = EqualityDeletes(path=path, types=types).schema
     with remote_files.opened(path) if remote_files.is_url(path) else open_local(path) as stream:
-        return pa.parquet.ParquetFile(stream).read(columns=list(names)).select(list(names))
+        file = pa.parquet.ParquetFile(stream, coerce_int96_timestamp_unit="us")  # else a late year wraps around
+        listed = file.read(columns=schema.names).select(schema.names)
+    return equal_rows.of_types(listed, schema.types)
 
 
 def _without(table: pa.Table, deleted: Deleted, first: int) -> pa.Table:

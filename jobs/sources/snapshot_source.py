@@ -18,8 +18,10 @@ from dp_pipelines.jobs.sources.source_files import MOST_ERRORS, Source, add_size
 from dp_pipelines.jobs.spec.validation_errors import raise_all
 from dp_pipelines.jobs.stores import remote_files
 from dp_pipelines.kernels import keys
+from dp_pipelines.kernels.columns import column_casts
 
 _FIELD_ID = b"PARQUET:field_id"
+_COMPACT = "rewrite the table's data files, which applies the deletes, and name the snapshot after that"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -32,11 +34,13 @@ class TableFile:
         names_of: finds the names of the table's columns, and of all fields by their ids, in the file's schema; None: `part`
             has the names.
         ids: of the table's columns, by name.
+        types: of the columns that the table has or had, by id.
     """
 
     path: str
     part: DataFile
     ids: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    types: Mapping[int, pa.DataType] = dataclasses.field(default_factory=dict)
     names_of: Callable[[pa.Schema], tuple[dict[str, str], dict[int, str]]] | None = None
 
 
@@ -88,24 +92,54 @@ def _with_columns_of(file: TableFile, schema: pa.Schema) -> DataFile:
     if file.names_of is not None:
         found, ids = file.names_of(schema)
         constants = {file.ids[name]: value for name, value in part.constants.items()} if part.equality else {}
-        equality = [_compared(one, ids, constants) for one in part.equality]
+        own = {number: schema.field(name).type for number, name in ids.items()}
+        equality = [_compared(one, file, ids, own, constants) for one in part.equality]
         return dataclasses.replace(part, names=found, equality=equality)
     names = {name: of_file for name, of_file in part.names.items() if schema.get_field_index(of_file) >= 0}
     return dataclasses.replace(part, names=names)
 
 
-def _compared(deletes: EqualityDeletes, ids: Mapping[int, str], constants: Mapping[int, str | None]) -> EqualityDeletes:
-    """With the names of the fields that are compared, and the values of those that the file lacks. Raises: RequestError."""
+def _compared(
+    deletes: EqualityDeletes,
+    file: TableFile,
+    ids: Mapping[int, str],
+    of_file: Mapping[int, pa.DataType],
+    constants: Mapping[int, str | None],
+) -> EqualityDeletes:
+    """Return the deletes with the fields that are compared, their types, and the values of those that the data file lacks.
+
+    Args:
+        deletes: a list of rows.
+        file: the data file.
+        ids: the names of its fields, by id.
+        of_file: their types, by id.
+        constants: the values of columns that it lacks, by id.
+
+    Raises:
+        RequestError: the list is gone, or no type holds both the values of the list and those of the table.
+    """
     footer = footer_of(deletes.path)
     own = {} if footer is None else field_names(footer[0], {})
-    if footer is None or not set(deletes.ids) <= set(own):
+    if footer is None or not deletes.ids or not set(deletes.ids) <= set(own):
         message = "lists deleted rows, and is not there, or is not a complete Parquet file with the ids of its fields"
         raise RequestError(field=f"file {deletes.path!r}", message=message, hint="name a later snapshot")
-    return dataclasses.replace(
+    for number in deletes.ids:
+        listed, wanted = footer[0].field(own[number]).type, file.types.get(number)
+        if wanted is None:
+            message = f"lists deleted rows by column {own[number]!r}, which the table never had"
+            raise RequestError(field=f"file {deletes.path!r}", message=message, hint=_COMPACT)
+        if not column_casts.comparable(wanted, listed):
+            message = f"lists deleted rows by column {own[number]!r} as {listed}, but the table has it as {wanted}"
+            raise RequestError(field=f"file {deletes.path!r}", message=message, hint=_COMPACT)
+        if number in of_file and not readable_as(of_file[number], wanted):
+            message = f"has column {ids[number]!r} as {of_file[number]}, but its rows are deleted by values of {wanted}"
+            raise RequestError(field=f"file {file.path!r}", message=message, hint=_COMPACT)
+    found = dataclasses.replace(
         deletes,
         columns=[(own[number], ids.get(number)) for number in deletes.ids],
         constants={own[number]: constants[number] for number in deletes.ids if number in constants},
     )
+    return found.with_types([file.types[number] for number in deletes.ids])
 
 
 def field_names(schema: pa.Schema, mapping: Mapping[str, int]) -> dict[int, str]:

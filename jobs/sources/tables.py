@@ -12,6 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from dp_pipelines import interrupts
 from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs.sources.source_files import Source
 from dp_pipelines.kernels import keys
@@ -149,7 +150,8 @@ def _arrow(data: Any) -> pa.Table:
         raise RequestError(field="data", message=message, hint=hint)
     try:
         return pa.table(data)
-    except Exception:  # its words may quote a row
+    except BaseException:  # its words may quote a row
+        interrupts.end_if_asked()
         message = "cannot be converted to an Arrow table"
         raise RequestError(field="data", message=message, hint="give each column an Arrow type") from None
 
@@ -197,5 +199,10 @@ def _converted(series: Any, kind: pa.DataType) -> pa.Array:
         return column_casts.column(series.astype(object).tolist(), kind)
     try:
         return pa.array(series, kind, from_pandas=True)
-    except Exception:  # whatever the rows hold is no error
-        return column_casts.column(series.tolist(), kind)
+    except BaseException:  # whatever the rows hold is no error
+        interrupts.end_if_asked()
+        # Null where the conversion of the whole has it: whether some cell does not fit must not decide that of another.
+        missing = series.isna().tolist()
+        return column_casts.column(
+            [None if null else cell for cell, null in zip(series.tolist(), missing, strict=True)], kind
+        )

@@ -41,6 +41,18 @@ _TEXT_TYPES = frozenset(["VARCHAR", "CHAR", "BPCHAR", "TEXT", "STRING", "BLOB", 
 _MAKES_TIME = frozenset({"make_timestamp", "make_timestamp_ms", "epoch_ms", "to_timestamp"})
 _PATTERNS = frozenset({"regexp_replace", "regexp_matches", "regexp_full_match", "regexp_extract"})
 _JSON = frozenset({"json_extract", "json_extract_string", "->>"})
+_JSON_PATH = re.compile(
+    r"""
+    \$ (?: \. (?: [^.*"\\\[\]]+ | "[^*"\\]+" | \* )      # $.key  $."other key"  $.*
+        | \[ (?: [0-9]+ | \#(?:-[0-9]+)? | \* ) \]        # $[0]  $[#-1]  $[*]
+        )*
+    | (?: / [^/*"\\]* )+                                 # /key/0
+    | (?: [^$/.*"\\\[\]]+ (?: \. [^$/.*"\\\[\]]+ )* )?    # a single key, or a position
+    """,
+    re.VERBOSE,
+)
+"""All paths into JSON that are accepted. Two values that such a path finds never overlap, so together they are no longer than
+the text; DuckDB's `..` and `**` find a value and again what is inside it."""
 _TIMES: dict[str, int] = {
     **dict.fromkeys(("lower", "upper", "lcase", "ucase", "nfc_normalize", "strip_accents"), 3),
     **dict.fromkeys(("hex", "to_hex", "to_base64", "base64"), 2),
@@ -99,8 +111,9 @@ def _guarded(node: Any, bound: TypingContext) -> Any:
     name, arguments = node["function_name"].lower(), whitelist.parts(node)
     if name in _PATTERNS and len(bound.text(arguments[1])) > LONGEST_PATTERN:
         raise _refused(f"gives {name!r} a pattern of more than {LONGEST_PATTERN} characters", "split it")
-    if name in _JSON and ".." in bound.text(arguments[1]):
-        raise _refused(f"gives {name!r} a path with '..', whose values can overlap", "write the path out")
+    if name in _JSON and not _JSON_PATH.fullmatch(bound.text(arguments[1])):
+        message = f"gives {name!r} a path other than keys, positions and single *: its values can overlap"
+        raise _refused(message, """write the path out, e.g. '$.key."other key"[0]'""")
     if name in _MAKES_TIME and bound.is_time(node):
         return _put(_parsed(_IN_RANGE), below)
     if name == "nfc_normalize":

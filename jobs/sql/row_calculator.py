@@ -20,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dp_pipelines import interrupts
 from dp_pipelines.jobs.spec.job_parameters import SQL_PREFIX, Value
 from dp_pipelines.jobs.sql import row_slices
 from dp_pipelines.kernels import keys
@@ -336,7 +337,8 @@ class Calculator:
             return [[] for _ in items]
         try:
             return self._run(columns, rows, items, params)
-        except Exception:  # what a row did must not be seen, whatever it was
+        except BaseException:  # what a row did must not be seen, whatever it was
+            interrupts.end_if_asked()
             self._renew()
         # Something in the rows broke them all. Evaluate one expression at a time, so that each loses only its own rows.
         return [self._search({name: _valid(columns[name]) for name in i.columns}, rows, i, params) for i in items]
@@ -348,7 +350,8 @@ class Calculator:
         try:
             (found,) = self._run(columns, rows, [item], params)
             return found
-        except Exception:  # as above
+        except BaseException:  # as above
+            interrupts.end_if_asked()
             self._renew()
         if rows == 1:
             return [pa.nulls(1, item.type)]
@@ -376,7 +379,8 @@ class Calculator:
         """Open a new connection if this one refuses everything, as it does after a fatal error."""
         try:
             self.connection.execute("SELECT 1").fetchall()
-        except Exception:
+        except BaseException:  # as above
+            interrupts.end_if_asked()
             self._reset()
 
     def _reset(self) -> None:

@@ -148,7 +148,7 @@ def test_code_of_ones_own_that_fails_on_a_row_says_nothing_of_that_row_alone(lab
         if which == 1:
             raise ValueError(str(features))
         if which == 2:
-            raise SystemExit(9)
+            raise GeneratorExit(9)
         return np.zeros(7) if which == 3 else np.full((1, 3) if label == "classes" else 1, 0.5)
 
     task = task_of(JaxModel(name="a:b", parameters=3), LABELS[label])

@@ -17,6 +17,7 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 
+from dp_pipelines import interrupts
 from dp_pipelines.kernels.columns import gather
 from dp_pipelines.noise import entropy
 from dp_pipelines.transforms.pipeline_dp import keys
@@ -186,19 +187,16 @@ def _each(function: Callable[[Any], Any], rows: list[Any]) -> list[Any]:
             found.extend(made)  # keeps what comes before a row that raises; the next call goes on behind that row
             if len(found) == len(rows):
                 return found
-        except KeyboardInterrupt:
-            raise
-        except BaseException:  # noqa: S110 - in words that may quote the row; `exit()` too
-            pass
+        except BaseException:  # in words that may quote the row; `exit()` too
+            interrupts.end_if_asked()
         found.append(_FAILED)  # where it raised; StopIteration ends `extend` without an error
 
 
 def _all_of(function: Callable[[Any], Iterable[Any]], row: Any) -> list[Any]:
     try:
         return list(function(row))
-    except KeyboardInterrupt:
-        raise
     except BaseException:  # as above; half of a row's rows would depend on where it failed
+        interrupts.end_if_asked()
         return []
 
 
@@ -238,8 +236,8 @@ def _numbers(values: list[Any]) -> pa.Array:
     try:
         if set(map(type, values)) <= _NUMBERS:
             return pa.array(np.fromiter(values, np.float64, len(values)))
-    except Exception:  # noqa: S110 - a whole number beyond all floats
-        pass
+    except BaseException:  # a whole number beyond all floats, or a number of somebody's own class
+        interrupts.end_if_asked()
     return pa.array(np.array([_number(value) for value in values], np.float64))
 
 
@@ -253,7 +251,8 @@ def _number(value: Any) -> float:
             return float(value)
         except OverflowError:
             return float("inf") if value > 0 else float("-inf")
-    except Exception:  # as above
+    except BaseException:  # as above
+        interrupts.end_if_asked()
         return float("nan")
 
 
@@ -274,5 +273,6 @@ def _vector(value: Any, size: int) -> np.ndarray[Any, Any] | None:
         if vector.dtype.kind not in "fiub" or vector.shape != (size,):
             return None
         return vector.astype(np.float64)
-    except Exception:  # as above
+    except BaseException:  # as above
+        interrupts.end_if_asked()
         return None

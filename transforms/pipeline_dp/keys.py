@@ -19,6 +19,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dp_pipelines import interrupts
+
 _NONE, _FALSE, _TRUE, _FLOAT, _TEXT, _BYTES, _TUPLE, _DATE, _TIME, _AWARE = (bytes([sign]) for sign in b"nFTfsbtdDA")
 _LOW, _INT, _HIGH = b"1", b"2", b"3"
 """Whole numbers below, in and above 64 bits: in this order."""
@@ -158,15 +160,16 @@ def _column(values: list[Any], depth: int, units: bool) -> pa.Array:
             return _tagged(_BYTES, pa.array(values, pa.binary()))
         if kinds == {tuple} and depth and len(set(map(len, values))) == 1 and values[0]:
             return _tuples([_column(list(items), depth - 1, units) for items in zip(*values, strict=True)])
-    except Exception:  # noqa: S110 - numbers beyond 64 bits, text without UTF-8, more bytes than an array holds
-        pass
+    except BaseException:  # numbers beyond 64 bits, text without UTF-8, more bytes than an array holds
+        interrupts.end_if_asked()
     return pa.array([_encoded_or_none(value, depth, units) for value in values], pa.binary())
 
 
 def _encoded_or_none(value: Any, depth: int, units: bool) -> bytes | None:
     try:
         return _encode(value, depth, units)
-    except Exception:  # what a value raises must not be seen, and costs that row only
+    except BaseException:  # what a value raises must not be seen, and costs that row only
+        interrupts.end_if_asked()
         return None
 
 

@@ -14,6 +14,7 @@ import apache_beam as beam
 import pyarrow as pa
 from apache_beam.typehints import native_type_compatibility, typehints
 
+from dp_pipelines import interrupts
 from dp_pipelines.errors import RequestError
 from dp_pipelines.kernels.columns import gather
 from dp_pipelines.metrics.base import Metric
@@ -239,7 +240,8 @@ def _at(pair: Any, path: tuple[int, ...]) -> Any:
     try:
         for place in path:
             pair = pair[place]
-    except Exception:  # what an element raises must not be seen, and costs that element only
+    except BaseException:  # what an element raises must not be seen, and costs that element only
+        interrupts.end_if_asked()
         return None
     return pair
 

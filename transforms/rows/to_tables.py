@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 from apache_beam.utils.timestamp import Timestamp
 
+from dp_pipelines import interrupts
 from dp_pipelines.errors import RequestError, nearest
 from dp_pipelines.kernels import keys
 from dp_pipelines.kernels.columns import column_casts
@@ -111,15 +112,16 @@ def cells(rows: list[Any], name: str) -> list[Any]:
     try:
         if all(isinstance(row, Mapping) for row in rows):
             return [row.get(name) for row in rows]
-    except Exception:  # noqa: S110 - what a row raises must not be seen, and costs that row its own cells only
-        pass
+    except BaseException:  # what a row raises must not be seen, and costs that row its own cells only
+        interrupts.end_if_asked()
     return [_cell(row, name) for row in rows]
 
 
 def _cell(row: Any, name: str) -> Any:
     try:
         return row.get(name) if isinstance(row, Mapping) else getattr(row, name, None)
-    except Exception:  # as above
+    except BaseException:  # as above
+        interrupts.end_if_asked()
         return None
 
 
@@ -153,7 +155,8 @@ def _of_frame(frame: Any, types: Mapping[str, pa.DataType]) -> pa.Table:
         try:
             plain = pa.array(series, column_casts.plain_kind(kind), from_pandas=True)
             columns[name] = column_casts.encoded(plain, kind)
-        except Exception:  # one cell does not fit
+        except BaseException:  # one cell does not fit, or raises
+            interrupts.end_if_asked()
             missing = series.isna()
             found = [None if null else cell for cell, null in zip(series.tolist(), missing.tolist(), strict=True)]
             columns[name] = column_casts.column(found, kind)

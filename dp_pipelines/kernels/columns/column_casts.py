@@ -1,19 +1,29 @@
 """Cells of any kind as a column of a declared type: a cell that does not fit is null and affects nothing else.
 
-In: Python objects, a public type. Out: an Arrow array of that type. Holds: no cells cause an error, and no cell affects
-another. Not covered: speed; a cell that does not fit costs some tens of conversions.
+In: Python objects or an Arrow array, a public type. Out: an Arrow array of that type. Holds: no cells cause an error, and no cell
+affects another; values of Arrow keep their exact value, and only the two types decide how they are converted. Not covered: speed;
+a Python object that does not fit costs some tens of conversions; text as other types (`csv_cells`).
 """
 
 import decimal
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from dp_pipelines import interrupts
+from dp_pipelines.kernels import keys
 from dp_pipelines.kernels.columns import gather
 
 _QUICK = (pa.float32(), pa.float64(), pa.string(), pa.bool_())
 """Types of cells to which any number is quickly converted, or which quickly refuse it."""
+
+_PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+_DIGITS = decimal.Context(prec=200)
+"""More digits than any decimal of Arrow has, with a scale on either side."""
 
 
 def column(cells: Sequence[Any], kind: pa.DataType) -> pa.Array:
@@ -30,7 +40,8 @@ def column(cells: Sequence[Any], kind: pa.DataType) -> pa.Array:
         return encoded(column(cells, kind.value_type), kind)
     try:
         return pa.array(cells if kind in _QUICK else [_moderate(cell) for cell in cells], kind)
-    except Exception:  # a cell has another type, or raises on access with a message that may quote it
+    except BaseException:  # a cell has another type, or raises on access with a message that may quote it
+        interrupts.end_if_asked()
         if len(cells) == 1:
             return _single(cells[0], kind)
         middle = len(cells) // 2
@@ -64,8 +75,8 @@ def _single(cell: Any, kind: pa.DataType) -> pa.Array:
     if issubclass(type(cell), pa.Scalar):
         try:
             return column([cell.as_py()], kind)
-        except Exception:  # noqa: S110 - it has no value that Python knows
-            pass
+        except BaseException:  # it has no value that Python knows
+            interrupts.end_if_asked()
     return pa.nulls(1, kind)
 
 
@@ -79,3 +90,153 @@ def _moderate(cell: Any) -> Any:
     if not isinstance(cell, decimal.Decimal) or not cell.is_finite():
         return cell
     return cell if -400 < int(cell.as_tuple().exponent) <= cell.adjusted() < 400 else None
+
+
+def comparable(kind: pa.DataType, other: pa.DataType) -> bool:
+    """Return True if values of the two types can be equal: of one plain type, both numbers, both decimals or both timestamps.
+
+    >>> comparable(pa.int64(), pa.int32()), comparable(pa.string(), pa.large_string()), comparable(pa.string(), pa.binary())
+    (True, True, False)
+    """
+    kind, other = keys.plain_type(kind), keys.plain_type(other)
+    if kind == other:
+        return not pa.types.is_nested(kind)
+    both = (kind, other)
+    return (
+        pa.types.is_null(other)
+        or all(map(_is_number, both))
+        or all(map(pa.types.is_decimal, both))
+        or all(map(pa.types.is_timestamp, both))
+    )
+
+
+def loses_digits(kind: pa.DataType, other: pa.DataType) -> bool:
+    """Return True for times that another type has in a coarser unit.
+
+    >>> loses_digits(pa.timestamp("ns"), pa.timestamp("us", "UTC")), loses_digits(pa.timestamp("us"), pa.timestamp("us"))
+    (True, False)
+    """
+    times = pa.types.is_timestamp(kind) and pa.types.is_timestamp(other)
+    return bool(times and _PER_SECOND[kind.unit] > _PER_SECOND[other.unit])
+
+
+def fitting(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Return the values as another type, null if that type does not have them.
+
+    Args:
+        values: plain values, without codes.
+        kind: a plain type that `comparable` accepts for theirs.
+
+    >>> fitting(pa.array([1.0, 1.5, float("nan"), 2.0**63]), pa.int64()).to_pylist()
+    [1, None, None, None]
+    """
+    values = comparison_layout(values)
+    if keys.plain_type(values.type) == kind:
+        return values
+    if pa.types.is_null(values.type):
+        return pa.nulls(len(values), kind)
+    if pa.types.is_decimal(kind):
+        return _decimals(values, kind)
+    return _timestamps(values, kind) if pa.types.is_timestamp(kind) else _numbers(values, kind)
+
+
+def comparison_layout(values: pa.Array) -> pa.Array:
+    """Return the same values in the one layout of their plain type that Arrow compares, and that holds any number of bytes.
+
+    >>> comparison_layout(pa.array(["a"], pa.string_view())).type
+    DataType(large_string)
+    """
+    if isinstance(values, pa.ExtensionArray):
+        return comparison_layout(values.storage)
+    plain = keys.plain_type(values.type)
+    if pa.types.is_string(plain):
+        return values.cast(pa.large_string())
+    if pa.types.is_binary(plain):
+        return values.cast(pa.large_binary())
+    return values if values.type == plain else values.cast(plain, safe=False)
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
+
+
+def _numbers(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Whole numbers and floats of any width."""
+    numbers, wanted = _numpy(values), np.dtype(kind.to_pandas_dtype())
+    if _holds(wanted, numbers.dtype):
+        return values.cast(kind)
+    with np.errstate(all="ignore"):
+        if wanted.kind == "f":
+            made = numbers.astype(wanted)
+            if numbers.dtype.kind == "f":
+                fits = (made == numbers) | np.isnan(numbers)
+            else:  # the largest float that a whole number becomes is one too large to convert back
+                back = np.where(made < 2.0 ** _bits(numbers.dtype), made, 0).astype(numbers.dtype)
+                fits = back == numbers
+        else:
+            if numbers.dtype.kind == "f":
+                least = -(2.0 ** _bits(wanted)) if wanted.kind == "i" else 0.0
+                fits = (np.trunc(numbers) == numbers) & (numbers >= least) & (numbers < 2.0 ** _bits(wanted))
+            else:
+                limits, own = np.iinfo(wanted), np.iinfo(numbers.dtype)
+                fits = (numbers >= max(limits.min, own.min)) & (numbers <= min(limits.max, own.max))
+            made = np.where(fits, numbers, 0).astype(wanted)
+    return _array(made, fits, values).cast(kind)
+
+
+def _timestamps(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Times of another unit. A zone changes what is shown, not which instant it is; without one it is UTC."""
+    numbers = _numpy(values.view(pa.int64()))
+    ours, theirs = _PER_SECOND[values.type.unit], _PER_SECOND[kind.unit]
+    if theirs < ours:
+        made, rest = np.divmod(numbers, ours // theirs)
+        fits = rest == 0
+    else:
+        most = np.iinfo(np.int64).max // (theirs // ours)
+        fits = (numbers >= -most) & (numbers <= most)
+        made = np.where(fits, numbers, 0) * (theirs // ours)
+    return _array(made, fits, values).view(kind)
+
+
+def _decimals(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Decimals of another precision; one with more digits than its own type declares, as a file may have, fits nowhere."""
+    of = values.type
+    most = _DIGITS.scaleb(decimal.Decimal(10**of.precision - 1), -of.scale)
+    within = pc.and_(
+        pc.less_equal(values, pa.scalar(most, of)), pc.greater_equal(values, pa.scalar(_DIGITS.minus(most), of))
+    )
+    values = pc.replace_with_mask(values, pc.invert(within).fill_null(False), pa.scalar(None, of))
+    if kind.scale >= of.scale and kind.precision - kind.scale >= of.precision - of.scale:
+        return values.cast(kind)
+    made = [None if value is None else _decimal(value, kind) for value in values.to_pylist()]
+    return pa.array(made, kind)
+
+
+def _decimal(value: decimal.Decimal, kind: pa.DataType) -> decimal.Decimal | None:
+    rounded = value.quantize(decimal.Decimal(1).scaleb(-kind.scale), context=_DIGITS)
+    whole = rounded.scaleb(kind.scale, context=_DIGITS)
+    return rounded if rounded == value and whole.copy_abs() < 10**kind.precision else None
+
+
+def _holds(kind: "np.dtype[np.generic]", other: "np.dtype[np.generic]") -> bool:
+    """Return True if a type has all values of another one."""
+    if kind.kind == "f" and other.kind != "f":
+        return _bits(other) <= np.finfo(kind).nmant + 1
+    return np.can_cast(other, kind)
+
+
+def _bits(kind: "np.dtype[np.generic]") -> int:
+    """The exponent of the first power of two beyond a whole type."""
+    return int(np.iinfo(kind).bits) - (kind.kind == "i")
+
+
+def _numpy(values: pa.Array) -> npt.NDArray[np.generic]:
+    """The values without null, in whose place is a zero."""
+    zeros = values.fill_null(0) if values.null_count else values
+    numbers: npt.NDArray[np.generic] = zeros.to_numpy(zero_copy_only=False)
+    return numbers
+
+
+def _array(made: npt.NDArray[np.generic], fits: npt.NDArray[np.bool_], values: pa.Array) -> pa.Array:
+    """An array of what was made of some values, null where that does not fit and where they are null."""
+    return pa.array(made, mask=~fits | values.is_null().to_numpy(zero_copy_only=False))

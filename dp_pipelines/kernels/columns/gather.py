@@ -81,6 +81,15 @@ def decoded(column: pa.DictionaryArray) -> pa.Array:
     return values.take(indices)
 
 
+def plain(column: pa.Array) -> pa.Array:
+    """Return the values of an array in each of its rows, whether it holds codes or not.
+
+    >>> plain(pa.array(["a", None, "a"]).dictionary_encode()).to_pylist()
+    ['a', None, 'a']
+    """
+    return decoded(column) if pa.types.is_dictionary(column.type) else column
+
+
 def joined(arrays: Sequence[pa.Array]) -> pa.Array:
     """Arrays of one type, one after the other; offsets of 64 bits where one of them has these or the bytes are too many.
 

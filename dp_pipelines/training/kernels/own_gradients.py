@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dp_pipelines import checks
+from dp_pipelines import checks, interrupts
 from dp_pipelines.errors import RequestError
 from dp_pipelines.training.examples.store import Chunk
 from dp_pipelines.training.kernels import linear
@@ -114,6 +114,7 @@ class GradientKernel:
                 self.model.gradient(parameters.copy(), chunk.features[rows].copy(), chunk.labels[rows].copy()),
                 np.float64,
             )
-        except (Exception, SystemExit):  # rows may be the reason, so nothing of it is told
+        except BaseException:  # rows may be the reason, so nothing of it is told, whatever its class
+            interrupts.end_if_asked()
             found = np.zeros(0)
         return found if found.shape == (self.size,) else np.full(self.size, np.nan)

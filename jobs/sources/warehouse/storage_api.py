@@ -15,6 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from dp_pipelines import interrupts
 from dp_pipelines.errors import RequestError
 
 EMULATOR = "BIGQUERY_STORAGE_EMULATOR_HOST"
@@ -150,7 +151,8 @@ def batches(stream: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
                 yield batch
                 done, left = done + batch.num_rows, ATTEMPTS
             return
-        except Exception as error:  # as above
+        except BaseException as error:  # as above
+            interrupts.end_if_asked()
             left -= 1
             if type(error).__name__ not in _BROKEN or not left:
                 raise WarehouseError(*_REASONS.get(type(error).__name__, _UNCLEAR)) from None

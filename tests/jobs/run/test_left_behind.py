@@ -12,6 +12,7 @@ from collections.abc import Callable
 import pyarrow as pa
 import pytest
 
+from dp_pipelines import interrupts
 from dp_pipelines.jobs.runners import local_engine, local_options, shuffle
 from dp_pipelines.ledger import events
 from dp_pipelines.ledger.ledger import DEFAULT_NAME, Ledger
@@ -116,6 +117,7 @@ def test_a_run_that_is_interrupted_leaves_nothing(
 ) -> None:
     def interrupted(*given: object) -> None:
         assert threading.current_thread() is not threading.main_thread()
+        interrupts.note()
         raise KeyboardInterrupt
 
     monkeypatch.setattr(staging, "write_in_order", interrupted)

@@ -19,6 +19,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dp_pipelines import interrupts
 from dp_pipelines.disk_errors import DiskError
 from dp_pipelines.errors import DamagedInputError
 from dp_pipelines.jobs.runners import shuffle, workers
@@ -272,10 +273,29 @@ def test_an_error_of_ours_keeps_its_text_which_is_public() -> None:
     assert str(told.value) == "file 'a': is damaged [while running 'Fails']"
 
 
-@pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit])
-def test_a_step_that_wants_to_end_the_process_ends_the_graph(kind: type[BaseException]) -> None:
-    with nothing_left(), pytest.raises(kind):
+class Panic(BaseException):
+    """What libraries in Rust raise, and what quotes nothing that it can be asked for."""
+
+    def __str__(self) -> str:
+        raise ValueError("secret")
+
+    __repr__ = __str__
+
+
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit, GeneratorExit, Panic])
+def test_a_step_that_wants_to_end_the_process_fails_as_any_other(kind: type[BaseException]) -> None:
+    with nothing_left(), pytest.raises(LocalStepFailed, match=f"^{kind.__name__} "):
         failing(Failing(kind)).run()
+
+
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, ValueError])
+def test_a_step_that_fails_once_a_signal_came_ends_the_graph_as_interrupted(kind: type[BaseException]) -> None:
+    def stopped() -> BaseException:
+        interrupts.note()
+        return kind()
+
+    with interrupts.watched(), nothing_left(), pytest.raises(KeyboardInterrupt):
+        failing(Failing(stopped)).run()
 
 
 class Twice(Step):

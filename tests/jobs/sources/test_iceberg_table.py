@@ -101,6 +101,62 @@ def test_deletes_by_value_compare_what_a_file_need_not_hold(tmp_path: pathlib.Pa
     assert kept(path) == [who for who in range(60) if who not in gone]
 
 
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        (
+            pa.table({"who": ["3"]}),
+            "by column 'who' as string, but the table has it as int32; rewrite the table's data files",
+        ),
+        (pa.table({"n": [b"t1"]}), "by column 'n' as binary, but the table has it as string; rewrite"),
+        (pa.table({"who": pa.array([3], pa.timestamp("us"))}), "but the table has it as int32; rewrite"),
+    ],
+)
+def test_lists_of_values_that_no_row_can_have_are_refused_before_rows_are_read(
+    tmp_path: pathlib.Path, values: pa.Table, words: str
+) -> None:
+    table = icebergs.created(tmp_path / "t", ROWS)
+    path = icebergs.with_deletes(table, [icebergs.by_value(tmp_path, table, values)])
+    with pytest.raises(RequestError, match=words):
+        look_at_iceberg(path, None)
+
+
+def test_a_list_without_columns_is_refused_and_deletes_not_everything(tmp_path: pathlib.Path) -> None:
+    table = icebergs.created(tmp_path / "t", ROWS)
+    made = icebergs._file(
+        pathlib.Path(icebergs.data_files(table)[0].removeprefix("file://")),
+        icebergs.DataFileContent.EQUALITY_DELETES, icebergs.FileFormat.PARQUET, 1, equality_ids=[],
+    )  # fmt: skip
+    with pytest.raises(RequestError, match="lists deleted rows, and is not there, or is not a complete Parquet file"):
+        look_at_iceberg(icebergs.with_deletes(table, [made]), None)
+
+
+@pytest.mark.parametrize("extra", [0, 1])
+def test_one_rows_nanosecond_decides_nothing(tmp_path: pathlib.Path, extra: int) -> None:
+    """As Spark writes times, beside a list with a time that has no nanoseconds."""
+    times = pa.array([0, 1, 2], pa.int64()).view(pa.timestamp("us", "UTC"))
+    table = icebergs.created(tmp_path / "t", pa.table({"at": [0, 1, 2], "t": times}))
+    path = icebergs.data_files(table)[0].removeprefix("file://")
+    fields = [pa.field("at", pa.int64()), pa.field("t", pa.timestamp("ns"))]
+    fields = [
+        field.with_metadata(old.metadata) for field, old in zip(fields, pa.parquet.read_schema(path), strict=True)
+    ]
+    finer = pa.array([0, 1000, 2000 + extra], pa.int64()).view(pa.timestamp("ns"))
+    pa.parquet.write_table(pa.table([pa.array([0, 1, 2]), finer], schema=pa.schema(fields)), path)
+    values = pa.table({"t": pa.array([1, 253_402_300_799_000_000], pa.int64()).view(pa.timestamp("us", "UTC"))})
+    deleted = icebergs.with_deletes(table, [icebergs.by_value(tmp_path, table, values)])
+    assert [row["at"] for row in rows(look_at_iceberg(deleted, None), ["at"])] == [0, 2]
+
+
+def test_a_column_that_the_table_has_dropped_deletes_under_its_last_type(tmp_path: pathlib.Path) -> None:
+    table = icebergs.created(tmp_path / "t", ROWS)
+    made = icebergs.by_value(tmp_path, table, pa.table({"who": pa.array([3, 2**40], pa.int64())}))
+    with table.update_schema() as update:
+        update.delete_column("who")
+    path = icebergs.with_deletes(table, [made])
+    assert len(rows(look_at_iceberg(path, None))) == 59
+
+
 def test_values_delete_older_rows_alone_and_places_those_of_their_age_too(tmp_path: pathlib.Path) -> None:
     table = icebergs.created(tmp_path / "t", ROWS)
     (location,) = icebergs.data_files(table)

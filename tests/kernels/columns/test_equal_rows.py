@@ -1,5 +1,7 @@
 """Rows that are equal to listed ones: as Python's tuples are, with null equal to null and NaN to NaN."""
 
+import math
+
 import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
@@ -27,3 +29,23 @@ def test_codes_and_nan_are_values() -> None:
     rows = pa.table({"x": pa.array(["a", "b", None]).dictionary_encode(), "y": [float("nan"), 1.0, float("nan")]})
     listed = pa.table({"x": ["a", None], "y": [float("nan"), float("nan")]})
     assert among(rows, listed).tolist() == [True, False, True]
+
+
+def test_a_listed_value_that_does_not_fit_equals_nothing_and_no_row_decides_about_another() -> None:
+    whole = pa.table({"x": pa.array([1, None, 0, 2**31 - 1], pa.int32())})
+    listed = pa.table({"x": [1.5, 2.0**40, math.nan, 1.0]})
+    assert among(whole, listed).tolist() == [True, False, False, False]
+    floats = pa.table({"x": [-0.0, 0.0, 1.5, math.nan, None]})
+    for rows in (floats, floats.slice(0, 2)):
+        flags = among(rows, pa.table({"x": pa.array([0, 7], pa.int32())})).tolist()
+        assert flags == [False, True, False, False, False][: rows.num_rows]
+    pairs = pa.table({"x": pa.array([None, 1], pa.int32()), "y": ["a", "a"]})
+    assert among(pairs, pa.table({"x": [1.5, None], "y": ["a", "b"]})).tolist() == [False, False]
+
+
+def test_codes_of_long_texts_are_not_decoded() -> None:
+    codes = pa.array([0, 1, None] * 300_000, pa.int32())
+    texts = pa.DictionaryArray.from_arrays(codes, pa.array(["x" * 4096, None]))
+    assert len(codes) // 3 * 4096 > 2**30
+    assert among(pa.table({"t": texts}), pa.table({"t": ["x" * 4096]})).sum() == 300_000
+    assert among(pa.table({"t": texts}), pa.table({"t": pa.array([None], pa.string())})).sum() == 600_000

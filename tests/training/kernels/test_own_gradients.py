@@ -40,7 +40,7 @@ class Failing(Logistic):
 
     def gradient(self, parameters, features, labels):
         if features[0, 1] > 1:
-            raise ValueError(str(features[0])) if features[0, 1] < 9 else SystemExit(9)
+            raise ValueError(str(features[0])) if features[0, 1] < 9 else KeyboardInterrupt(str(features[0]))
         if features[0, 1] < -1:
             return np.ones(2)
         found = super().gradient(parameters, features, labels)

@@ -43,7 +43,14 @@ def units(table: pa.Table) -> list[Any]:
 
 
 @pytest.mark.parametrize(
-    "error", [ValueError("secret"), StopIteration("secret"), RecursionError("secret"), SystemExit("secret")]
+    "error",
+    [
+        ValueError("secret"),
+        StopIteration("secret"),
+        RecursionError("secret"),
+        SystemExit("secret"),
+        KeyboardInterrupt("secret"),
+    ],
 )
 def test_a_row_without_a_key_is_dropped_and_nothing_is_heard_of_it(error: BaseException, caplog, capsys) -> None:
     rows = [GOOD[0], ("loud", "x", 3), GOOD[1]]

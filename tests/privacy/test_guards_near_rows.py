@@ -1,0 +1,218 @@
+"""Guards near rows catch every error, of whatever class, and conversions of rows are settled by types, not tried.
+
+In: the source. Out: handlers that let errors pass which quote rows, that swallow a real interrupt, and conversions inside `try`.
+Holds: each exception from a rule is listed with its reason. Not covered: what a handler does otherwise.
+"""
+
+import ast
+import pathlib
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from dp_pipelines import interrupts
+
+ROOT = pathlib.Path(__file__).parents[2]
+FOLDERS = ("dp_pipelines", "transforms", "jobs")
+
+WITHOUT_ROWS = {
+    "dp_pipelines/training/gaussian_noise.py:_loop": "compiles code for noise",
+    "dp_pipelines/training/kernels/compiled.py": "reads and writes compiled code in a cache",
+    "dp_pipelines/training/kernels/jax_model.py": "tries somebody's code on rows of zeros",
+    "dp_pipelines/training/scoring.py:own_code": "imports somebody's code",
+    "jobs/beam_yaml/run_pipeline.py": "expands transforms, before any row is read",
+    "jobs/cli/main.py:_shown": "shows what is published already",
+    "jobs/outputs/delta_output.py": "writes what is released already",
+    "jobs/outputs/delta_place.py": "looks at a table of released rows",
+    "jobs/request/own_models.py": "tries somebody's code on rows of zeros",
+    "jobs/run/bucket_staging.py": "destroys staged files, by name",
+    "jobs/runners/beam_engine.py": "asks engines to cancel, and validates options",
+    "jobs/runners/canary.py": "runs numbers through an engine",
+    "jobs/runners/cluster_watch.py": "asks a cluster how it is",
+    "jobs/runners/orphaned_jobs.py": "asks a cluster to cancel",
+    "jobs/sources/avro_files.py:header_of": "reads headers of blocks, before any row is read",
+    "jobs/sources/avro_files.py:codec_is_known": "looks for a codec's library",
+    "jobs/sources/delta_table.py": "reads a table's metadata",
+    "jobs/sources/iceberg_table.py": "reads a table's metadata",
+    "jobs/sources/tables.py:_type_of": "converts a column without rows",
+    "jobs/sources/warehouse/storage_api.py:session": "asks for a schema",
+    "jobs/stores/object_folder.py": "asks a store for names and released bytes",
+    "jobs/stores/remote_files.py": "asks a store for names and sizes",
+}
+"""Handlers of `Exception` alone, by module or module and function, and why no row is in memory there."""
+
+PASSED_ON = {
+    "dp_pipelines/ledger/journal.py:_write": "rolls back, and raises the error or one of the ledger",
+    "jobs/runners/workers.py:_work": "hands every error to the thread that waits, which guards it",
+    "jobs/cli/main.py:_ended": "is the last guard of a command, and ends it",
+}
+"""Handlers of `BaseException` that neither ask whether a signal came nor raise the error again."""
+
+TRIED = {
+    "dp_pipelines/kernels/columns/column_casts.py:column": "objects; halves until one is alone, so a value affects no other",
+    "dp_pipelines/kernels/columns/column_types.py:arrow_values": "public keys",
+    "dp_pipelines/kernels/columns/column_types.py:column_of_kind": "public keys",
+    "dp_pipelines/kernels/columns/csv_cells.py:text_as": "text; those that fail are parsed cell by cell, to the same values",
+    "dp_pipelines/kernels/columns/csv_cells.py:_times": "the same",
+    "dp_pipelines/kernels/columns/csv_cells.py:text_of": "the same",
+    "dp_pipelines/kernels/columns/csv_cells.py:_converted": "the same: halves until one is alone",
+    "jobs/sources/tables.py:_converted": "a column of a frame; else cell by cell, to the same values",
+    "jobs/sources/tables.py:_type_of": "a column without rows",
+    "jobs/sources/warehouse/bigquery_table.py:process": "to the types of the session's own schema, which all values have",
+}
+"""Conversions inside `try`, and why no row decides what becomes of another."""
+
+CONVERTS = ("cast", "to_numpy", "array")
+
+
+def trees() -> Iterator[tuple[str, ast.Module]]:
+    """All modules, by path."""
+    for folder in FOLDERS:
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            yield str(path.relative_to(ROOT)), ast.parse(path.read_text(encoding="utf-8"))
+
+
+def within(tree: ast.AST, name: str = "") -> Iterator[tuple[str, ast.AST]]:
+    """All nodes, with the name of the function that they are in."""
+    for node in ast.iter_child_nodes(tree):
+        inner = node.name if isinstance(node, ast.FunctionDef) else name
+        yield inner, node
+        yield from within(node, inner)
+
+
+def _names(node: ast.expr | None) -> set[str]:
+    return {"BaseException"} if node is None else {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
+
+
+def too_narrow(path: str, tree: ast.Module) -> Iterator[str]:
+    """Handlers of `Exception` that let `BaseException` pass, by module and function."""
+    for name, node in within(tree):
+        suppressed = isinstance(node, ast.Call) and ast.unparse(node.func) == "contextlib.suppress"
+        caught = set[str]().union(*map(_names, node.args)) if suppressed and isinstance(node, ast.Call) else set()
+        caught |= _names(node.type) if isinstance(node, ast.ExceptHandler) else set()
+        if "Exception" in caught:
+            yield f"{path}:{name}"
+
+
+def swallowing(path: str, tree: ast.Module) -> Iterator[str]:
+    """Handlers of `BaseException` that go on although a signal came."""
+    for name, node in within(tree):
+        if isinstance(node, ast.ExceptHandler) and "BaseException" in _names(node.type):
+            asks = any(
+                isinstance(part, ast.Call) and ast.unparse(part.func) == "interrupts.end_if_asked"
+                for part in ast.walk(node)
+            )
+            last = node.body[-1]
+            if not asks and not (isinstance(last, ast.Raise) and last.exc is None):
+                yield f"{path}:{name}"
+
+
+def tried(path: str, tree: ast.Module) -> Iterator[str]:
+    """Conversions of Arrow inside a `try` that catches something."""
+    for name, node in within(tree):
+        if isinstance(node, ast.Try) and node.handlers:
+            calls = (part for line in node.body for part in ast.walk(line) if isinstance(part, ast.Call))
+            if any(isinstance(call.func, ast.Attribute) and _converts(call) for call in calls):
+                yield f"{path}:{name}"
+
+
+def _converts(call: ast.Call) -> bool:
+    assert isinstance(call.func, ast.Attribute)
+    if call.func.attr != "array":
+        return call.func.attr in CONVERTS
+    return ast.unparse(call.func.value) == "pa"
+
+
+def _unlisted(found: set[str], listed: dict[str, str]) -> list[str]:
+    return sorted(one for one in found if one not in listed and one.partition(":")[0] not in listed)
+
+
+def _unused(found: set[str], listed: dict[str, str]) -> list[str]:
+    return sorted(set(listed) - found - {one.partition(":")[0] for one in found})
+
+
+def test_guards_near_rows_catch_what_is_no_exception_too() -> None:
+    found = {one for path, tree in trees() for one in too_narrow(path, tree)}
+    assert (_unlisted(found, WITHOUT_ROWS), _unused(found, WITHOUT_ROWS)) == ([], [])
+
+
+def test_guards_that_catch_everything_end_when_a_signal_came() -> None:
+    found = {one for path, tree in trees() for one in swallowing(path, tree)}
+    assert (_unlisted(found, PASSED_ON), _unused(found, PASSED_ON)) == ([], [])
+
+
+def test_no_conversion_of_rows_is_tried() -> None:
+    places = ("dp_pipelines/kernels/", "dp_pipelines/steps/", "jobs/sources/")
+    found = {one for path, tree in trees() if path.startswith(places) for one in tried(path, tree)}
+    assert (_unlisted(found, TRIED), _unused(found, TRIED)) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("rule", "source"),
+    [
+        (too_narrow, "def f():\n try: g()\n except (Exception, SystemExit): pass\n"),
+        (too_narrow, "def f():\n with contextlib.suppress(Exception): g()\n"),
+        (swallowing, "def f():\n try: g()\n except BaseException: pass\n"),
+        (swallowing, "def f():\n try: g()\n except: pass\n"),
+        (swallowing, "def f():\n try: g()\n except BaseException: raise ValueError\n"),
+        (tried, "def f():\n try: return a.cast(b)\n except pa.ArrowException: return c\n"),
+        (tried, "def f():\n try: return pa.array(a, b)\n except pa.ArrowException: return c\n"),
+    ],
+)
+def test_what_breaks_a_rule_is_found(rule: object, source: str) -> None:
+    assert callable(rule)
+    assert list(rule("m.py", ast.parse(source))) == ["m.py:f"]
+
+
+# Signals.
+
+
+@pytest.fixture
+def by_python() -> Iterator[None]:
+    """Ctrl-C as Python handles it; a shell that runs this in the background has it ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("by_python")
+def test_only_a_signal_sets_the_flag_and_the_outermost_context_clears_it() -> None:
+    with interrupts.watched():
+        interrupts.end_if_asked()
+        with pytest.raises(KeyboardInterrupt), interrupts.watched():
+            signal.raise_signal(signal.SIGINT)
+        with pytest.raises(KeyboardInterrupt):
+            interrupts.end_if_asked()
+    interrupts.end_if_asked()
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+SWALLOWING = """
+import os, signal, sys
+import numpy as np
+from dp_pipelines.jobs.run.pipelines import quoting_nothing
+from dp_pipelines.training.examples.store import Chunk
+from dp_pipelines.training.kernels.own_gradients import GradientKernel
+class Model:
+    def initial(self): return np.zeros(1)
+    def gradient(self, parameters, features, labels):
+        if sys.argv[1] == "signal":
+            os.kill(os.getpid(), signal.SIGINT)
+        raise KeyboardInterrupt(f"secret {features}")
+signal.signal(signal.SIGINT, signal.default_int_handler)
+chunk = Chunk(np.ones((1, 1), np.float32), np.zeros(1), np.arange(2))
+try:
+    with quoting_nothing("failed"):
+        print(GradientKernel(model=Model(), size=1).clipped_sum(np.zeros(1), chunk, 1.0))
+except KeyboardInterrupt as error:
+    print("interrupted", error)
+"""
+
+
+@pytest.mark.parametrize(("sent", "words"), [("signal", "interrupted \n"), ("nothing", "[0.]\n")])
+def test_a_real_interrupt_ends_a_run_and_one_that_code_over_rows_raises_costs_its_unit(sent: str, words: str) -> None:
+    ended = subprocess.run([sys.executable, "-c", SWALLOWING, sent], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, words, "")
