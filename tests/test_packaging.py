@@ -45,7 +45,10 @@ def copy_tree(to: Path) -> Path:
 
 
 def files_of_the_checkout() -> list[str]:
-    """Return the names of all files that a commit of the checkout would hold."""
+    """Return the names of all files that a commit of the checkout would hold; of an unpacked sdist, of all its files."""
+    if not (ROOT / ".git").exists():
+        held = (path.relative_to(ROOT) for path in ROOT.rglob("*") if path.is_file())
+        return [path.as_posix() for path in held if path.suffix != ".pyc" and not path.parts[0].endswith(".egg-info")]
     listed = run("git", "ls-files", "--cached", "--others", "--exclude-standard", cwd=ROOT).splitlines()
     return [name for name in listed if (ROOT / name).is_file()]
 

@@ -22,8 +22,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 LOCK = "requirements-newest.lock"
 WAYS = ("newest", "lowest")
 
-LEFT = (".*", "__pycache__", "*.egg-info", "build", "dist", "data", "out")
-"""What is not copied: what git ignores, and git's own folder."""
+NOT_COPIED = ("build", "dist", "data", "out")
+"""Folders of the clone that git ignores; so are caches, environments and git's own folder, whose names begin with a dot."""
 
 SOURCE = ("dp_pipelines", "transforms", "jobs")
 """Folders that the wheel holds; the tour must not see them."""
@@ -34,6 +34,14 @@ NOT_FOR_USERS = ("dev", "bench", "docs")
 
 class PackagesError(Exception):
     """A command failed."""
+
+
+def left_out(folder: str, names: list[str]) -> set[str]:
+    """Return the names in a folder of the clone that are not copied."""
+    made = {name for name in names if name == "__pycache__" or name.endswith(".egg-info")}
+    if pathlib.Path(folder) != ROOT:
+        return made
+    return made | {name for name in names if name in NOT_COPIED or (name.startswith(".") and name != ".ci")}
 
 
 def call(*command: object, cwd: pathlib.Path, env: dict[str, str] | None = None) -> None:
@@ -107,7 +115,7 @@ def main() -> int:
         work = pathlib.Path(folder).resolve()
         try:
             # The wheel is built from the sdist, so that it holds only what an sdist holds.
-            shutil.copytree(ROOT, work / "clone", ignore=shutil.ignore_patterns(*LEFT))
+            shutil.copytree(ROOT, work / "clone", ignore=left_out)
             call(uv, "build", "--quiet", "--python", python, "--out-dir", work / "dist", work / "clone", cwd=work)
             for name in SOURCE:
                 shutil.rmtree(work / "clone" / name)
