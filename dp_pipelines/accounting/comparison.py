@@ -162,9 +162,8 @@ def _composed(
     deltas = [(left * slack, left * (1 - slack) / max(float(normal.sum()), 1.0)) for slack in slacks]
     deltas = [(own, each) for own, each in deltas if not len(squares) or each > 0]
     # All slacks at once: the search for an epsilon has sixty steps, however many it searches for.
-    mu = np.tile(np.sqrt(squares), len(deltas))
-    sampled = np.concatenate([np.empty(0), *(np.minimum(each / rates, 1.0) for _, each in deltas)])
-    of_slacks = _gaussian_epsilons(mu, sampled).reshape(len(deltas), len(squares))
+    sampled = [np.minimum(each / rates, 1.0) for _, each in deltas]
+    of_slacks = _gaussian_epsilons(np.sqrt(squares), np.array(sampled).reshape(len(deltas), len(squares)))
     best = math.inf
     for (own, _), epsilons in zip(deltas, of_slacks, strict=True):
         # Beyond 500 amplification gains nothing, and computing it would overflow.
@@ -210,18 +209,30 @@ def _losses(
     return squares, rates, np.array([*normal.values()], np.float64), list(pure.items())
 
 
-def _gaussian_epsilons(mu: Floats, delta: Floats) -> Floats:
-    """The epsilon of each Gaussian mechanism at its delta (Balle and Wang 2018, theorem 8), from above."""
+def _gaussian_epsilons(mu: Floats, deltas: Floats) -> Floats:
+    """The epsilon of each Gaussian mechanism at its delta (Balle and Wang 2018, theorem 8), from above.
+
+    Args:
+        mu: shifts, in standard deviations.
+        deltas: a row for each way to split delta, with a column for each mechanism.
+    """
     from dp_pipelines.accounting.dominating_pairs import normal_law
 
-    if not len(mu):
-        return mu
-    low: Floats = np.zeros_like(mu)
-    high: Floats = mu * (mu / 2 + np.sqrt(-2 * np.log(delta)) + 1)
+    if not deltas.size:
+        return deltas
+    # Row by row where NumPy and scipy round by the length of an array: a row has the bits that it has alone.
+    logs = np.array([np.log(row) for row in deltas])
+    low: Floats = np.zeros_like(deltas)
+    high: Floats = mu * (mu / 2 + np.sqrt(-2 * logs) + 1)
     for _ in range(60):
         middle = (low + high) / 2
-        under_p, log_under_q = normal_law(mu / 2 - middle / mu, -mu / 2 - middle / mu)
-        enough = under_p - np.exp(middle + log_under_q) <= delta
+        away = middle / mu
+        above, below = mu / 2 - away, -mu / 2 - away
+        tails = np.empty_like(deltas)
+        for place, row in enumerate(middle):
+            under_p, log_under_q = normal_law(above[place], below[place])
+            tails[place] = under_p - np.exp(row + log_under_q)
+        enough = tails <= deltas
         low, high = np.where(enough, low, middle), np.where(enough, middle, high)
     return high
 

@@ -1,8 +1,8 @@
 """How long a ledger waits for a server that does not answer, and who is told.
 
-In: seconds, a listener. Out: another try, or the failure after all. Holds: only a line that is lost is waited for: what a server
-refuses is told at once. Not covered: what a write did whose answer was lost (`journal` reads it back); files, whose writers wait
-for each other.
+In: seconds, a listener. Out: another try, or the failure after all. Holds: only what passes by itself is waited for: a lost
+line, a standby that takes no writes, a lock. All other refusals of a server are told at once. Not covered: what a write did whose
+answer was lost (`journal` reads it back); files, whose writers wait for each other.
 """
 
 import time
@@ -23,8 +23,20 @@ REMINDER_SECONDS = 60.0
 """How often the listener hears that the wait goes on."""
 
 
+NO_ANSWER = "the server does not answer"
+
+
 class Unreachable(LedgerError):
-    """The server of a ledger does not answer, or hung up. What was under way has happened as a whole, or not at all."""
+    """The server of a ledger does not answer, hung up, or takes no writes now. What was under way happened whole or not at all.
+
+    Args:
+        message: for who gives up.
+        reason: what is waited for, for who hears of the wait.
+    """
+
+    def __init__(self, message: str, reason: str = NO_ANSWER) -> None:
+        super().__init__(message)
+        self.reason = reason
 
 
 def _unheard(text: str) -> None:
@@ -72,7 +84,7 @@ class Patience:
             self._since = now if self._since is None else self._since
             self._told = now
             left = self._since + self.seconds - now
-            self._tell(f"{place}: the server does not answer; trying again for {_in_words(left)}")
+            self._tell(f"{place}: {lost.reason}; trying again for {_in_words(left)}")
         time.sleep(min(PAUSE_SECONDS, self.seconds))
 
     def answered(self, place: str) -> None:
