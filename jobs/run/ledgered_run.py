@@ -326,20 +326,30 @@ def _elsewhere(run_: Run, last: Attempt) -> LedgerError:
 
 
 def _attempt(ledger: Ledger, run_: Run, work: Work, attempt: str, folder: pathlib.Path) -> Run:
-    """One attempt, up to the commit; its staging is gone at the end, whatever happens."""
-    destroyed = True  # nothing was staged yet
+    """One attempt, up to the commit; its staging is gone at the end, or is a whole release that waits for the ledger's server."""
+    destroyed, staged = True, False  # nothing was staged yet
+
+    def waits(error: BaseException) -> bool:
+        """Return True if the ledger knows what is staged: the same command then commits it (`_recover`)."""
+        return staged and isinstance(error, Unreachable)
+
     try:
-        with staging.staging_folder(work.target, attempt):
+        with staging.staging_folder(work.target, attempt, waits):
             try:
                 kept = InLedger(ledger, run_, attempt)
                 files = work.stage(run_.round, folder, kept, kept.submitted)
                 ledger.patience.seconds = TEN_MINUTES  # a finished release is worth that
                 run_ = ledger.staged(run_, attempt=attempt, files=_seals(folder, files))
+                staged = True
                 return _commit(ledger, run_, attempt, folder, work)
-            except BaseException:
+            except BaseException as error:
+                if waits(error):
+                    raise
                 destroyed = staging.destroy(folder)  # a folder that is not there any more may have been moved
                 raise
     except BaseException as error:
+        if waits(error):
+            raise
         how = "it failed" if isinstance(error, DpError) else "it was interrupted"
         # Nobody who has stopped the run waits any longer, and a server that was waited for is not waited for again.
         failed = isinstance(error, Exception) and not isinstance(error, Unreachable)

@@ -61,8 +61,6 @@ def test_a_disk_that_is_full_before_a_run_is_refused_and_nothing_is_charged(
     assert Ledger.open(str(shop.folder / DEFAULT_NAME)).state.runs == {}
 
 
-@pytest.mark.parametrize("ledger", ["a ledger", pytest.param("none", marks=pytest.mark.slow)])
-@pytest.mark.parametrize(("owner", "name"), [(staging, "sorted_by_key"), (report, "render")], ids=["worker", "report"])
 def test_a_full_disk_under_delta_is_told_as_one_before_and_after_the_charge(
     shop: Shop, call: Call, small_disk: SmallDisk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -81,6 +79,8 @@ def test_a_full_disk_under_delta_is_told_as_one_before_and_after_the_charge(
     assert call("run", job, "--output", shop.folder / "out").code == 0
 
 
+@pytest.mark.parametrize("ledger", ["a ledger", pytest.param("none", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("owner", "name"), [(staging, "sorted_by_key"), (report, "render")], ids=["worker", "report"])
 def test_a_disk_that_fills_up_in_mid_run_is_told_and_mended(
     shop: Shop, call: Call, small_disk: SmallDisk, monkeypatch: pytest.MonkeyPatch, owner: object, name: str, ledger: str
 ) -> None:  # fmt: skip
