@@ -28,7 +28,7 @@ from dp_pipelines.disk_errors import reason_of
 from dp_pipelines.errors import LedgerError, RequestError
 from dp_pipelines.ledger import disks, places
 from dp_pipelines.ledger.events import Event
-from dp_pipelines.ledger.patience import Patience, Unreachable
+from dp_pipelines.ledger.patience import PASSING, REFUSALS, Patience, Refused, Unreachable
 
 Found = TypeVar("Found")
 
@@ -281,7 +281,7 @@ class Database:
             text = str(error.orig).lower()
             if self.is_sqlite:
                 raise
-            for sign, meaning in _REFUSALS.items():
+            for sign, meaning in REFUSALS.items():
                 if sign in text:
                     raise Refused(f"ledger {self.shown}: {meaning}") from None
             raise self._unreachable() from None
@@ -352,7 +352,7 @@ class Database:
             cause = error.orig if isinstance(error, DBAPIError) else error
             if isinstance(error, DBAPIError) and error.connection_invalidated:
                 raise self._unreachable() from None
-            if (passing := _PASSING.get(str(getattr(cause, "sqlstate", "")))) is not None:
+            if (passing := PASSING.get(str(getattr(cause, "sqlstate", "")))) is not None:
                 reason, message = passing
                 raise Unreachable(f"ledger {self.shown}: {message}", reason) from None
             text = str(cause).lower()
@@ -378,39 +378,6 @@ _MEANINGS = {
     "unable to open": "the file cannot be opened; check its folder and its permissions",
     "connection": "the server cannot be reached; run the same command again when it can",
 }
-
-
-_PASSING = {
-    "25006": (
-        "the server takes no writes now, as a standby or in maintenance",
-        "the server takes no writes, as a standby or in maintenance; run the same command again when it does, or name the server "
-        "that does; if this user may only read, give it write permission",
-    ),
-    "55P03": (
-        "another session has locked the ledger's tables",
-        "another process has been writing to it or has locked it for too long; run the same command again",
-    ),
-}
-"""By SQLSTATE, refusals of a server that pass by themselves: what is waited for, and the message if it takes too long."""
-
-
-_REFUSALS = {
-    "authentication failed": "the server rejects the user or the password",
-    "no password supplied": "the server asks for a password; set PGPASSWORD, or write a password file (~/.pgpass)",
-    "pg_hba.conf": "the server lets this user, database and machine not in; correct the URL, or its pg_hba.conf",
-    'role "': "the server knows no user of this name; correct the URL",
-    "does not exist": "the server has no database of this name; correct the URL, or create the database",
-    "permission denied": "this user may not use the database; give it the permission, or name another user",
-    "is not currently accepting connections": "the server takes no connections to this database; ask who runs it",
-    "name or service not known": "no machine has this name; correct the URL",
-    "nodename nor servname": "no machine has this name; correct the URL",
-    "certificate": "the server's certificate is not accepted; correct the certificate, or the options of the URL",
-}
-"""What a server says, or the system of a name, that does not pass by itself; and what it means."""
-
-
-class Refused(LedgerError):
-    """The server of a ledger, or its name, is wrong: trying again does not help."""
 
 
 class Writer:

@@ -39,6 +39,39 @@ class Unreachable(LedgerError):
         self.reason = reason
 
 
+PASSING = {
+    "25006": (
+        "the server takes no writes now, as a standby or in maintenance",
+        "the server takes no writes, as a standby or in maintenance; run the same command again when it does, or name the server "
+        "that does; if this user may only read, give it write permission",
+    ),
+    "55P03": (
+        "another session has locked the ledger's tables",
+        "another process has been writing to it or has locked it for too long; run the same command again",
+    ),
+}
+"""By SQLSTATE, refusals of a server that pass by themselves: what is waited for, and the message if it takes too long."""
+
+
+REFUSALS = {
+    "authentication failed": "the server rejects the user or the password",
+    "no password supplied": "the server asks for a password; set PGPASSWORD, or write a password file (~/.pgpass)",
+    "pg_hba.conf": "the server lets this user, database and machine not in; correct the URL, or its pg_hba.conf",
+    'role "': "the server knows no user of this name; correct the URL",
+    "does not exist": "the server has no database of this name; correct the URL, or create the database",
+    "permission denied": "this user may not use the database; give it the permission, or name another user",
+    "is not currently accepting connections": "the server takes no connections to this database; ask who runs it",
+    "name or service not known": "no machine has this name; correct the URL",
+    "nodename nor servname": "no machine has this name; correct the URL",
+    "certificate": "the server's certificate is not accepted; correct the certificate, or the options of the URL",
+}
+"""What a server says, or the system of a name, that does not pass by itself; and what it means."""
+
+
+class Refused(LedgerError):
+    """The server of a ledger, or its name, is wrong: trying again does not help."""
+
+
 def _unheard(text: str) -> None:
     """For who does not listen."""
 

@@ -331,10 +331,7 @@ def _audit(given: argparse.Namespace, rest: list[str]) -> int:
 
     found = audit_command.audit_job(given.job, given.param, given.replays, output.note)
     with output.printing():
-        if given.json:
-            print(summary.as_json(found.to_json()))
-        else:
-            output.print_styled(audit_command.text(found, sys.stdout))
+        output.print_styled(summary.as_json(found.to_json()) if given.json else audit_command.text(found, sys.stdout))
     return DONE if found.agrees else FAILED
 
 
