@@ -20,7 +20,7 @@ samplers' tables, except in `pld`.
 import collections
 import dataclasses
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -123,33 +123,31 @@ def explain(groups: Groups, delta: float) -> dict[str, Any]:
         for name in stages
     }
     total = compare(kept, delta).to_json()
-    each = {n: total if len(stages) == 1 else compare(of_stage, delta).to_json() for n, of_stage in alone.items()}
+    # Stages whose records differ in nothing but their names cost the same.
+    costs: dict[Any, dict[str, float | None]] = {}
+    each = {}
+    for name, of_stage in alone.items():
+        unnamed = tuple((tuple(dataclasses.replace(r, stage="s") for r in records), runs) for records, runs in of_stage)
+        if unnamed not in costs:
+            costs[unnamed] = total if len(stages) == 1 else compare(of_stage, delta).to_json()
+        each[name] = costs[unnamed]
     records = {name: [record.to_json() for record in of_stage[0][0]] for name, of_stage in alone.items()}
     return {"delta": delta, "total": total, "stages": each, "records": records}
 
 
-def rough_epsilon(
-    records: Iterable[MechanismRecord],
-    delta: float,
-    *,
-    runs: int = 1,
-    level: Callable[[MechanismRecord], float] = lambda record: 1.0,
-) -> float:
+def rough_epsilon(records: Iterable[MechanismRecord], delta: float, *, runs: int = 1) -> float:
     """Roughly the epsilon of all records of all runs at a delta, by `estimate.rough`, for the most expensive group.
 
     Args:
         records: of one run.
         delta: of all runs.
         runs: how many.
-        level: how many times the noise of a record is meant.
 
     >>> rough_epsilon([MechanismRecord(stage="s", name="n", kind="approximate_dp", epsilon=0.5, delta=1e-9, l0=1)], 1e-6)
     0.5
     """
     by_group = accountant.by_group([(tuple(records), 1)])
-    return max(
-        rough([kind_of(r).terms(r).at(level(r)) for r in of_one], delta, runs=runs) for ((of_one, _),) in by_group
-    )
+    return max(rough([kind_of(r).terms(r) for r in of_one], delta, runs=runs) for ((of_one, _),) in by_group)
 
 
 def _composed(
@@ -160,17 +158,18 @@ def _composed(
     if left < 0:
         return math.inf
     squares, rates, normal, pure = _losses(groups)
+    times = np.append(normal, [float(many) for _, many in pure])
+    deltas = [(left * slack, left * (1 - slack) / max(float(normal.sum()), 1.0)) for slack in slacks]
+    deltas = [(own, each) for own, each in deltas if not len(squares) or each > 0]
+    # All slacks at once: the search for an epsilon has sixty steps, however many it searches for.
+    sampled = [np.minimum(each / rates, 1.0) for _, each in deltas]
+    of_slacks = _gaussian_epsilons(np.sqrt(squares), np.array(sampled).reshape(len(deltas), len(squares)))
     best = math.inf
-    for slack in slacks:
-        own, each = left * slack, left * (1 - slack) / max(float(normal.sum()), 1.0)
-        if len(squares) and not each > 0:
-            continue
-        epsilons = _gaussian_epsilons(np.sqrt(squares), np.minimum(each / rates, 1.0))
+    for (own, _), epsilons in zip(deltas, of_slacks, strict=True):
         # Beyond 500 amplification gains nothing, and computing it would overflow.
         amplified = np.log1p(rates * np.expm1(np.minimum(epsilons, 500.0)))
         epsilons = np.where((rates < 1) & (epsilons < 500), amplified, epsilons)
         epsilons = np.append(epsilons, [epsilon for epsilon, _ in pure])
-        times = np.append(normal, [float(many) for _, many in pure])
         best = min(best, _total(times * epsilons))
         if own > 0:
             best = min(best, _advanced(epsilons, times, own))
@@ -210,18 +209,30 @@ def _losses(
     return squares, rates, np.array([*normal.values()], np.float64), list(pure.items())
 
 
-def _gaussian_epsilons(mu: Floats, delta: Floats) -> Floats:
-    """The epsilon of each Gaussian mechanism at its delta (Balle and Wang 2018, theorem 8), from above."""
+def _gaussian_epsilons(mu: Floats, deltas: Floats) -> Floats:
+    """The epsilon of each Gaussian mechanism at its delta (Balle and Wang 2018, theorem 8), from above.
+
+    Args:
+        mu: shifts, in standard deviations.
+        deltas: a row for each way to split delta, with a column for each mechanism.
+    """
     from dp_pipelines.accounting.dominating_pairs import normal_law
 
-    if not len(mu):
-        return mu
-    low: Floats = np.zeros_like(mu)
-    high: Floats = mu * (mu / 2 + np.sqrt(-2 * np.log(delta)) + 1)
+    if not deltas.size:
+        return deltas
+    # Row by row where NumPy and scipy round by the length of an array: a row has the bits that it has alone.
+    logs = np.array([np.log(row) for row in deltas])
+    low: Floats = np.zeros_like(deltas)
+    high: Floats = mu * (mu / 2 + np.sqrt(-2 * logs) + 1)
     for _ in range(60):
         middle = (low + high) / 2
-        under_p, log_under_q = normal_law(mu / 2 - middle / mu, -mu / 2 - middle / mu)
-        enough = under_p - np.exp(middle + log_under_q) <= delta
+        away = middle / mu
+        above, below = mu / 2 - away, -mu / 2 - away
+        tails = np.empty_like(deltas)
+        for place, row in enumerate(middle):
+            under_p, log_under_q = normal_law(above[place], below[place])
+            tails[place] = under_p - np.exp(row + log_under_q)
+        enough = tails <= deltas
         low, high = np.where(enough, low, middle), np.where(enough, middle, high)
     return high
 

@@ -65,15 +65,33 @@ def rough(parts: Iterable[Terms], delta: float, *, runs: int = 1) -> float:
             squares += runs * number * min(loss, loss * loss)
             added += runs * number * loss
     rest = delta + math.expm1(kept)
-    if rest < 0:
-        return math.inf
     if rest > 0:
         squares += runs * _of_samples(samples, squares, rest, runs)
+    return epsilon_of_sums(squares, added, rest)
+
+
+def epsilon_of_sums(squares: float, added: float, rest: float, *, against: float | None = None) -> float:
+    """Roughly the epsilon at a delta, from the sums over all mechanisms.
+
+    Args:
+        squares: the squared shifts of the Gaussians that mechanisms count as, in scales.
+        added: the sum of all epsilons; infinite if a mechanism has none.
+        rest: what failures leave of delta.
+        against: a number above 0 that the answer is compared with and not used for anything else. The search ends as soon as the
+            answer is known to be at most this number, or above it; what is returned is on the same side.
+
+    >>> round(epsilon_of_sums(1.0, math.inf, 1e-6), 2)
+    4.38
+    """
+    if rest < 0:
+        return math.inf
     mu = math.sqrt(squares)
-    if mu == 0 or rest == 0:
+    if mu == 0 or rest == 0 or (against is not None and added <= against):
         return added
     low, high = 0.0, mu * mu + mu * math.sqrt(2 * math.log(1 / rest))
     while high - low > 1e-4 * high:
+        if against is not None and not low < against < high:
+            break
         middle = (low + high) / 2
         under_p = math.erfc((middle / mu - mu / 2) / math.sqrt(2)) / 2
         under_q = math.erfc((middle / mu + mu / 2) / math.sqrt(2)) / 2

@@ -28,7 +28,7 @@ from dp_pipelines.disk_errors import reason_of
 from dp_pipelines.errors import LedgerError, RequestError
 from dp_pipelines.ledger import disks, places
 from dp_pipelines.ledger.events import Event
-from dp_pipelines.ledger.patience import Patience, Unreachable
+from dp_pipelines.ledger.patience import PASSING, REFUSALS, Patience, Refused, Unreachable
 
 Found = TypeVar("Found")
 
@@ -116,12 +116,17 @@ class Database:
         """Whether there is a ledger; a SQLite file is not made by asking.
 
         Raises:
+            RequestError: the server does not let this user in, or has no such database.
             LedgerError: the place cannot be reached, or holds a file that is no database.
         """
         if self.path is not None and not os.path.lexists(self.path):
             return False
         # All names by one statement: between two of them another process may make the ledger.
-        names = self._read(lambda connection: sa.inspect(connection).get_table_names())
+        try:
+            names = self._read(lambda connection: sa.inspect(connection).get_table_names())
+        except Refused as error:  # nothing is charged yet, and the URL is a public fact
+            field, _, message = str(error).partition(": ")
+            raise RequestError(field=field, message=message) from None
         tables = {EVENTS.name, CONTENTS.name} & set(names)
         if len(tables) == 2:
             return True
@@ -267,14 +272,18 @@ class Database:
         """A connection.
 
         Raises:
+            Refused: the server does not let this user in, or has no such database.
             Unreachable: the server does not answer.
         """
         try:
             connection = engine.connect()
         except DBAPIError as error:
             text = str(error.orig).lower()
-            if self.is_sqlite or any(sign in text for sign in _REFUSALS):
+            if self.is_sqlite:
                 raise
+            for sign, meaning in REFUSALS.items():
+                if sign in text:
+                    raise Refused(f"ledger {self.shown}: {meaning}") from None
             raise self._unreachable() from None
         with connection:
             yield connection
@@ -343,6 +352,9 @@ class Database:
             cause = error.orig if isinstance(error, DBAPIError) else error
             if isinstance(error, DBAPIError) and error.connection_invalidated:
                 raise self._unreachable() from None
+            if (passing := PASSING.get(str(getattr(cause, "sqlstate", "")))) is not None:
+                reason, message = passing
+                raise Unreachable(f"ledger {self.shown}: {message}", reason) from None
             text = str(cause).lower()
             if self.path is not None and disks.is_read_only(self.path) and verb != "read":
                 raise LedgerError(
@@ -358,31 +370,14 @@ class Database:
 
 _MEANINGS = {
     "readonly": "the file cannot be written; give this user write permission for it and its folder, or name another ledger",
-    "read-only": "it cannot be written; give this user write permission, or name another ledger",
     "disk is full": "the disk is full, nothing was written; free some space and run the same command again",
     "disk i/o": "the disk failed; check it, then run the same command again",
-    "lock timeout": "another process has been writing to it for too long; run the same command again",
     "locked": "another process has been writing to it for too long; run the same command again",
     "not a database": "is not a SQLite file, or is damaged; restore the newest backup",
     "malformed": "the file is damaged; restore the newest backup",
     "unable to open": "the file cannot be opened; check its folder and its permissions",
-    "password authentication": "the server rejects the user or the password",
     "connection": "the server cannot be reached; run the same command again when it can",
 }
-
-
-_REFUSALS = (
-    "authentication failed",
-    "no password supplied",
-    "pg_hba.conf",
-    "does not exist",
-    "permission denied",
-    "is not currently accepting connections",
-    "name or service not known",
-    "nodename nor servname",
-    "certificate",
-)
-"""What a server says, or the system of a name, that time does not mend."""
 
 
 class Writer:

@@ -182,3 +182,24 @@ def _share(part: int, whole: int) -> float:
 def _cell(text: Any) -> str:
     """Text that a spreadsheet does not take for a formula."""
     return f"'{text}" if str(text).startswith(("=", "+", "-", "@", "\t", "\r")) else str(text)
+
+
+def spent(ledger: "Ledger", run_: Run) -> dict[str, Any]:
+    """What the manifest says of the ledger: the account so far, this run's round, the head of the chain."""
+    if run_.account in ledger.state.answers:
+        return answers_export.spent(ledger, run_)
+    account = ledger.account(run_.account)
+    block = ledger.block(run_.account, run_.window, run_.plan)
+    return {
+        "id": ledger.state.ledger,
+        "account": account.name,
+        "unit": account.words,
+        "rule": account.rule,
+        "window": run_.window,
+        "round": run_.round,
+        "runs": block.runs if block is not None else 1,
+        "head": {"seq": ledger.head.seq, "hash": ledger.head.hash},
+        **budget_of(account, run_.window),
+        **({"so_far": {"epsilon": cost_of_used(block)}} if block is not None and block.runs > 1 else {}),
+        "note": f"charged once, to the account {account.name!r}",
+    }

@@ -47,6 +47,7 @@ class Journal:
         anchor: str | None = None,
         clock: Callable[[], str] = now,
         patience: Patience | None = None,
+        anew: bool = False,
     ) -> Self:
         """Make a new ledger.
 
@@ -56,13 +57,16 @@ class Journal:
                 missing anchors are no error.
             clock: gives the times that are written down.
             patience: with a server that does not answer; None has none.
+            anew: whether it may take the place of one that this user has seen there and that is gone.
 
         Raises:
-            RequestError: there is one already, or the URL is wrong.
+            RequestError: there is one already, there was one, or the URL is wrong.
             LedgerError: it cannot be made, or its anchor cannot.
         """
         name, place = uuid.uuid4().hex, pins.named(anchor)
         journal = cls(Database(url, patience), clock, place)
+        if not anew and pins.seen(journal._database.place) and not journal._database.exists():
+            pins.refuse_gone(journal._database.place, journal.shown)
         if place:
             Anchor(pathlib.Path(place), name, optional=False).prepare()
         journal._state = State()
@@ -113,10 +117,7 @@ class Journal:
             RequestError, LedgerError: as for both; or there was one that this user has seen, and it is gone.
         """
         database = Database(url, patience)
-        seen = pins.seen(database.place)  # before the look at the place: another process may be making it
         if not database.exists():
-            if seen:
-                pins.refuse_gone(database.shown)
             with contextlib.suppress(RequestError):  # of two at once one makes it
                 return cls.create(url, anchor=anchor, clock=clock, patience=patience)
         return cls.open(url, anchor=anchor, clock=clock, patience=patience)
@@ -125,6 +126,11 @@ class Journal:
     def exists(cls, url: str, *, patience: Patience | None = None) -> bool:
         """Whether there is a ledger at a place. Errors as for `open`, except for its absence."""
         return Database(url, patience).exists()
+
+    @classmethod
+    def was_seen(cls, url: str) -> bool:
+        """Return True if this user has seen a ledger at a place, whether it is still there or not."""
+        return pins.seen(Database(url).place)
 
     @classmethod
     def accept(
@@ -212,10 +218,11 @@ class Journal:
     ) -> Self:
         journal = cls(Database(url, patience), clock, pins.named(anchor))
         if not journal._database.exists():
+            pins.refuse_gone(journal._database.place, journal.shown)
             raise RequestError(
                 field=f"ledger {journal.shown}",
                 message="does not exist",
-                hint="create it with `dp-pipelines ledger init`",
+                hint="check its name, or create it with `dp-pipelines ledger init`",
             )
         return journal
 

@@ -1,8 +1,8 @@
 """How long a ledger waits for a server that does not answer, and who is told.
 
-In: seconds, a listener. Out: another try, or the failure after all. Holds: only a line that is lost is waited for: what a server
-refuses is told at once. Not covered: what a write did whose answer was lost (`journal` reads it back); files, whose writers wait
-for each other.
+In: seconds, a listener. Out: another try, or the failure after all. Holds: only what passes by itself is waited for: a lost
+line, a standby that takes no writes, a lock. All other refusals of a server are told at once. Not covered: what a write did whose
+answer was lost (`journal` reads it back); files, whose writers wait for each other.
 """
 
 import time
@@ -23,8 +23,53 @@ REMINDER_SECONDS = 60.0
 """How often the listener hears that the wait goes on."""
 
 
+NO_ANSWER = "the server does not answer"
+
+
 class Unreachable(LedgerError):
-    """The server of a ledger does not answer, or hung up. What was under way has happened as a whole, or not at all."""
+    """The server of a ledger does not answer, hung up, or takes no writes now. What was under way happened whole or not at all.
+
+    Args:
+        message: for who gives up.
+        reason: what is waited for, for who hears of the wait.
+    """
+
+    def __init__(self, message: str, reason: str = NO_ANSWER) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+PASSING = {
+    "25006": (
+        "the server takes no writes now, as a standby or in maintenance",
+        "the server takes no writes, as a standby or in maintenance; run the same command again when it does, or name the server "
+        "that does; if this user may only read, give it write permission",
+    ),
+    "55P03": (
+        "another session has locked the ledger's tables",
+        "another process has been writing to it or has locked it for too long; run the same command again",
+    ),
+}
+"""By SQLSTATE, refusals of a server that pass by themselves: what is waited for, and the message if it takes too long."""
+
+
+REFUSALS = {
+    "authentication failed": "the server rejects the user or the password",
+    "no password supplied": "the server asks for a password; set PGPASSWORD, or write a password file (~/.pgpass)",
+    "pg_hba.conf": "the server lets this user, database and machine not in; correct the URL, or its pg_hba.conf",
+    'role "': "the server knows no user of this name; correct the URL",
+    "does not exist": "the server has no database of this name; correct the URL, or create the database",
+    "permission denied": "this user may not use the database; give it the permission, or name another user",
+    "is not currently accepting connections": "the server takes no connections to this database; ask who runs it",
+    "name or service not known": "no machine has this name; correct the URL",
+    "nodename nor servname": "no machine has this name; correct the URL",
+    "certificate": "the server's certificate is not accepted; correct the certificate, or the options of the URL",
+}
+"""What a server says, or the system of a name, that does not pass by itself; and what it means."""
+
+
+class Refused(LedgerError):
+    """The server of a ledger, or its name, is wrong: trying again does not help."""
 
 
 def _unheard(text: str) -> None:
@@ -72,7 +117,7 @@ class Patience:
             self._since = now if self._since is None else self._since
             self._told = now
             left = self._since + self.seconds - now
-            self._tell(f"{place}: the server does not answer; trying again for {_in_words(left)}")
+            self._tell(f"{place}: {lost.reason}; trying again for {_in_words(left)}")
         time.sleep(min(PAUSE_SECONDS, self.seconds))
 
     def answered(self, place: str) -> None:

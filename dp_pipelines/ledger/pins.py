@@ -10,11 +10,11 @@ import contextlib
 import hashlib
 import os
 import pathlib
-from typing import Any, NoReturn
+from typing import Any
 
 from dp_pipelines import private_folders
 from dp_pipelines.errors import LedgerError, RequestError
-from dp_pipelines.ledger.anchor import default_anchor, put, read_object
+from dp_pipelines.ledger.anchor import Anchor, default_anchor, put, read_object
 
 ENVIRONMENT = "DP_PIPELINES_ANCHOR"
 """The variable that stands for `--anchor` where no command names one."""
@@ -81,20 +81,29 @@ def refuse_unlike(place: str, shown: str, ledger: str, anchor: str) -> None:
 
 
 def seen(place: str) -> bool:
-    """Whether this user has seen a ledger at this place."""
+    """Return True if this user has seen a ledger at this place."""
     return _held(place) is not None
 
 
-def refuse_gone(shown: str) -> NoReturn:
+def refuse_gone(place: str, shown: str) -> None:
     """Refuse to create a ledger where one was seen before: the missing one records what was spent.
 
+    Args:
+        place: the ledger's place, in its one canonical spelling.
+        shown: the place as people read it.
+
     Raises:
-        RequestError: always.
+        RequestError: this user has seen a ledger there.
     """
+    note = _held(place)
+    if note is None:
+        return
+    head = Anchor(pathlib.Path(note["anchor"] or default_anchor()), note["ledger"], optional=True).read()
+    events = "" if head is None else f" ({head.seq:,} {'event' if head.seq == 1 else 'events'})"
     raise RequestError(
         field=f"ledger {shown}",
-        message="is missing: this user has seen a ledger here, and it records what was spent",
-        hint="restore it, or create a new one with `dp-pipelines ledger init`",
+        message=f"was here{events} and is gone: it records what was spent",
+        hint="restore it; to start anew on purpose, with a full budget: `dp-pipelines ledger init --accept`",
     )
 
 

@@ -8,30 +8,18 @@ run, decides the noise, so a poor comparison costs accuracy and never privacy.
 
 import dataclasses
 import math
-import statistics as normal
 from collections.abc import Iterator, Mapping
 
-from dp_pipelines.accounting.estimate import Terms, laplace_loss, rough
-from dp_pipelines.errors import BudgetError
 from dp_pipelines.frozen import FrozenMapping
 from dp_pipelines.kernels.sensitivity import Shape
-from dp_pipelines.mechanisms import training_sums
 from dp_pipelines.mechanisms.by_statistic import mechanism_of
 from dp_pipelines.metrics.base import UNITS
 from dp_pipelines.metrics.sums import Sum
-from dp_pipelines.planning import reserve, stage
-from dp_pipelines.planning.candidate import (
-    SELECTION_DELTA,
-    Calibrated,
-    Candidate,
-    Chosen,
-    Families,
-    Queries,
-    TotalBudget,
-    selection_delta,
-)
-from dp_pipelines.planning.noise_levels import fixed_noise, noise_search
-from dp_pipelines.planning.noise_levels.integer_noise import searched, settle
+from dp_pipelines.planning import stage
+from dp_pipelines.planning.candidate import Calibrated, Candidate, Chosen, Families, Queries, TotalBudget
+from dp_pipelines.planning.expected_error import ExpectedErrors
+from dp_pipelines.planning.noise_levels import fixed_noise
+from dp_pipelines.planning.noise_levels.integer_noise import settle
 from dp_pipelines.planning.rounds import Split
 from dp_pipelines.planning.stage_kinds import kind_of
 from dp_pipelines.query.query import PrivatePartitions, Query
@@ -52,17 +40,19 @@ def search(queries: Queries, shares: Mapping[str, float], budget: TotalBudget, s
     # No stage alone gains by another law than all others have, so that the search begins with each law for all of them.
     places = (0,) if len(queries) == 1 else (0, -1)
     starts = [{name: of_stage[place] for name, of_stage in options.items()} for place in places]
-    found = [_with_single_flips(queries, _improved(queries, options, start, budget), budget) for start in starts]
-    chosen = min(found, key=lambda attempt: _score(queries, attempt, budget))
-    return settle(queries, chosen, budget, split, _level(queries, chosen, budget))
+    errors = ExpectedErrors(queries, budget)
+    improved = [_improved(errors, options, start) for start in starts]
+    if all(improved[0][name] is improved[-1][name] for name in options):
+        improved = improved[:1]
+    chosen = min((_with_single_flips(queries, choices, errors) for choices in improved), key=errors.score)
+    return settle(queries, chosen, budget, split, errors.level(chosen))
 
 
-def _improved(queries: Queries, options: Mapping[str, list[Candidate]], chosen: Chosen, budget: TotalBudget) -> Chosen:
+def _improved(errors: ExpectedErrors, options: Mapping[str, list[Candidate]], chosen: Chosen) -> Chosen:
     """Each stage in turn takes the candidate that is best beside those of the others."""
-    for _ in range(1 if len(queries) == 1 else 2):
+    for _ in range(1 if len(options) == 1 else 2):
         for name, of_stage in options.items():
-            attempts = [{**chosen, name: candidate} for candidate in of_stage]
-            chosen = min(attempts, key=lambda attempt: _score(queries, attempt, budget))
+            chosen = min(({**chosen, name: candidate} for candidate in of_stage), key=errors.score)
     return chosen
 
 
@@ -138,11 +128,11 @@ def centring_pays(query: Query, family: tuple[str, float, float]) -> bool:
     return gain > 0 and not alone
 
 
-def _with_single_flips(queries: Queries, chosen: Chosen, budget: TotalBudget) -> Chosen:
+def _with_single_flips(queries: Queries, chosen: Chosen, errors: ExpectedErrors) -> Chosen:
     """Let single statistics take the other law where that lowers the expected error."""
-    if budget.delta == 0:
+    if errors.budget.delta == 0:
         return chosen
-    best = _score(queries, chosen, budget)
+    best = errors.score(chosen)
     for name in queries:
         if kind_of(queries[name]).one_law:
             continue
@@ -154,87 +144,7 @@ def _with_single_flips(queries: Queries, chosen: Chosen, budget: TotalBudget) ->
                 continue
             laws = FrozenMapping({**chosen[name].laws, item: "laplace" if law == "gaussian" else "gaussian"})
             attempt = {**chosen, name: dataclasses.replace(chosen[name], laws=laws)}
-            score = _score(queries, attempt, budget)
+            score = errors.score(attempt)
             if score < best - GAIN:
                 chosen, best = attempt, score
     return chosen
-
-
-def _score(queries: Queries, chosen: Chosen, budget: TotalBudget) -> float:
-    """The weighted logarithms of expected errors; infinite where the budget cannot be met."""
-    try:
-        level = _level(queries, chosen, budget)
-    except BudgetError:
-        return math.inf
-    total = 0.0
-    for name, candidate in chosen.items():
-        score = 0.0
-        for item, law in candidate.laws.items():
-            if item != "selection":
-                noise = candidate.multiplier(item, level, budget) * (math.sqrt(2) if law == "laplace" else 1)
-                noise *= reserve.at_middle(queries[name].bounds.candidates, law)
-                score += stage.noisy_statistics(queries[name], candidate.centred)[item] * math.log(noise)
-        partitions = queries[name].partitions
-        if isinstance(partitions, PrivatePartitions):
-            score += partitions.weight * math.log(
-                expected_half_keep(queries[name], candidate, level, budget, len(queries))
-            )
-        total += candidate.of_weight * score
-    return total
-
-
-def expected_half_keep(query: Query, candidate: Candidate, level: float, budget: TotalBudget, stages: int) -> float:
-    """About how many users a partition needs to be kept as often as not, above `min_users`, for comparisons.
-
-    For weighted selection the users are taken to have half of the partitions that they may have.
-    """
-    most = query.bounds.max_partitions
-    delta = SELECTION_DELTA * budget.delta / (budget.runs * stages * most)
-    if candidate.strategy == "truncated_geometric":
-        epsilon = candidate.coin_epsilon(level, query)
-        return 1 + math.log1p(math.expm1(epsilon) / (2 * delta)) / epsilon if epsilon < 700 else 1.0
-    item = "selection" if "selection" in candidate.laws else UNITS.name
-    noise = candidate.multiplier(item, level, budget)
-    if candidate.strategy != "weighted_gaussian":
-        noise *= reserve.at_middle(query.bounds.candidates, candidate.laws[item])
-    if candidate.laws[item] == "laplace":
-        return 1 + noise * max(0.0, math.log(1 / (2 * delta)))
-    tail = normal.NormalDist().inv_cdf(1 - delta) if delta > 1e-15 else math.sqrt(2 * math.log(1 / delta))
-    if candidate.strategy == "weighted_gaussian":
-        return math.sqrt((1 + most) / 2) * (1 / math.sqrt(most) + noise * tail)
-    return 1 + noise * tail
-
-
-def _level(queries: Queries, chosen: Chosen, budget: TotalBudget) -> float:
-    """About the noise level that meets the budget, by the rough account."""
-    free = [_terms(queries[name], chosen[name], budget, len(queries), asked=False) for name in chosen]
-    asked = [_terms(queries[name], chosen[name], budget, len(queries), asked=True) for name in chosen]
-
-    def cost(level: float) -> float:
-        return rough([*asked, *(terms.at(level) for terms in free)], budget.delta, runs=budget.runs)
-
-    if not any(candidate.weights for candidate in chosen.values()):
-        if cost(1.0) <= budget.epsilon:
-            return 1 / budget.epsilon
-        raise BudgetError(field="budget", message="is too small for the noise that metrics ask for")
-    return searched(lambda: noise_search.least_level(cost, budget.epsilon, start=1 / budget.epsilon, tolerance=1e-3))
-
-
-def _terms(query: Query, candidate: Candidate, budget: TotalBudget, stages: int, *, asked: bool) -> Terms:
-    """What a candidate does at noise level 1: by noise that was asked for, or by all the rest."""
-    squares, losses = 0.0, []
-    for item, law in candidate.laws.items():
-        if (item in candidate.fixed) == asked:
-            shape, scale = candidate.shapes[item], candidate.multiplier(item, 1.0, budget)
-            if item in candidate.sums:
-                squares += training_sums.squares(candidate.sums[item], scale)
-            elif law == "gaussian":
-                squares += shape.l2_squared / scale**2
-            else:
-                losses.append(laplace_loss(shape.coordinates, shape.per_coordinate, shape.in_total, scale))
-    if asked or (candidate.strategy is None and not candidate.medians):
-        return Terms(squares=squares, losses=tuple(losses))
-    if candidate.flips:
-        losses.append((kind_of(query).coins, candidate.coin_epsilon(1.0, query)))
-    failed = selection_delta(budget, stages) if candidate.takes_delta else 0.0
-    return Terms(squares=squares, losses=tuple(losses), log_not_failed=math.log1p(-failed))

@@ -5,12 +5,12 @@ numbers alone; every statement is computed from the calibrated noise by the metr
 covered: what bounds cut off; which share of a budget is best (`planning.choose`).
 """
 
-import functools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dp_pipelines.accounting.comparison import rough_epsilon
-from dp_pipelines.accounting.estimate import Terms
+from dp_pipelines.accounting.estimate import Terms, rough
+from dp_pipelines.accounting.level_costs import columns, cost_by_level
 from dp_pipelines.accounting.mechanism_record import MechanismRecord
 from dp_pipelines.accounting.record_kinds import kind_of
 from dp_pipelines.errors import BudgetError
@@ -89,29 +89,41 @@ def without_each(
     """
     kept, constant = list(records), set(fixed)
     whole = rough_epsilon(kept, delta, runs=runs)
+    terms = [kind_of(record).terms(record) for record in kept]
+    scaled = [(record.stage, record.name) not in constant for record in kept]
+    groups = [record.group for record in kept]
     found = {}
     for name in dict.fromkeys(stage_of.values()):
-        left = [record for record in kept if stage_of[record.stage] != name]
-        if not any(_is_noisy(record) for record in left if (record.stage, record.name) not in constant):
+        left = [place for place, record in enumerate(kept) if stage_of[record.stage] != name]
+        if not any(scaled[place] and _is_noisy(terms[place]) for place in left):
             continue
-
-        cost = functools.partial(_cost, left, constant, delta, runs)
+        of_groups = dict.fromkeys(groups[place] for place in left if groups[place] is not None) or {None: None}
+        costs = [
+            _cost([(terms[n], scaled[n]) for n in left if groups[n] in (None, group)], delta, runs, whole)
+            for group in of_groups
+        ]
         try:
-            found[name] = noise_search.least_level(cost, whole, start=1.0, tolerance=1e-3)
+            found[name] = noise_search.least_level(
+                lambda level, costs=costs: max(cost(level) for cost in costs), whole, start=1.0, tolerance=1e-3
+            )
         except BudgetError:  # what is left costs next to nothing
             continue
     return found
 
 
-def _cost(
-    records: Sequence[MechanismRecord], fixed: set[tuple[str, str]], delta: float, runs: int, level: float
-) -> float:
-    """About the epsilon of records with `level` times their noise, where no metric has fixed it."""
-    return rough_epsilon(records, delta, runs=runs, level=lambda r: 1.0 if (r.stage, r.name) in fixed else level)
+def _cost(parts: Sequence[tuple[Terms, bool]], delta: float, runs: int, against: float) -> Callable[[float], float]:
+    """Return a function from a noise level to about the epsilon of parts whose noise follows it, where that is True."""
+    if any(part.sampled for part, _ in parts):
+        return lambda level: rough([part.at(level if scaled else 1.0) for part, scaled in parts], delta, runs=runs)
+    return cost_by_level(
+        [columns(part, runs, scaled=scaled) for part, scaled in parts],
+        (runs * part.log_not_failed for part, _ in parts),
+        delta,
+        against=against,
+    )
 
 
-def _is_noisy(record: MechanismRecord) -> bool:
-    terms = kind_of(record).terms(record)
+def _is_noisy(terms: Terms) -> bool:
     return terms != Terms(log_not_failed=terms.log_not_failed)
 
 

@@ -12,7 +12,7 @@ import pathlib
 import shutil
 import stat
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -177,12 +177,17 @@ def why_left(folder: str | os.PathLike[str]) -> str:
 
 
 @contextlib.contextmanager
-def staging_folder(output: str | os.PathLike[str], attempt: str | None = None) -> Iterator[pathlib.Path]:
-    """A private folder (mode 0700) beside the output folder; removed at the end, whatever happens.
+def staging_folder(
+    output: str | os.PathLike[str],
+    attempt: str | None = None,
+    keep: Callable[[BaseException], bool] = lambda error: False,
+) -> Iterator[pathlib.Path]:
+    """A private folder (mode 0700) beside the output folder; removed at the end, unless `keep` says otherwise.
 
     Args:
         output: the folder that is to be published.
         attempt: the name of the attempt; None makes one.
+        keep: whether an error that ends the block leaves the folder to a later attempt.
 
     Raises:
         RequestError: the output folder exists, is on no local filesystem, or its parent cannot be written.
@@ -201,10 +206,15 @@ def staging_folder(output: str | os.PathLike[str], attempt: str | None = None) -
             raise RequestError(
                 field=f"output {str(output)!r}", message="cannot be created", hint="choose a folder that can be written"
             ) from None
+        left = False
         try:
             yield folder
+        except BaseException as error:
+            left = keep(error)
+            raise
         finally:
-            shutil.rmtree(folder, ignore_errors=True)
+            if not left:
+                shutil.rmtree(folder, ignore_errors=True)
 
 
 def local_path(output: str | os.PathLike[str]) -> pathlib.Path:

@@ -30,7 +30,8 @@ CONNECT_SECONDS, ANSWER_SECONDS, ATTEMPTS = 10, 60, 4
 GONE = "is not in its bucket any more"
 REPLACED = "was replaced while it was read"
 UNREACHABLE = "cannot be read from its store"
-FAILURES = (GONE, REPLACED, UNREACHABLE)
+DENIED = "is refused to this user by its store"
+FAILURES = (GONE, REPLACED, UNREACHABLE, DENIED)
 """What can become of an object while it is read."""
 
 _SIGNED = re.compile(r"[?&][^=&/]*(secret|sig|signature|token|password|credential|access_?key)=.*", re.I | re.S)
@@ -96,8 +97,8 @@ class _Object:
             self._mark = _mark(self._raw)
         except FileNotFoundError:
             raise DamagedInputError(f"file {self._url!r}: {GONE}") from None
-        except (pa.ArrowException, OSError, ValueError):
-            raise DamagedInputError(f"file {self._url!r}: {UNREACHABLE}") from None
+        except (pa.ArrowException, OSError, ValueError) as error:
+            raise DamagedInputError(f"file {self._url!r}: {_unread(error)}") from None
         return cast(BinaryIO, io.BufferedReader(self._raw, BUFFER_BYTES))
 
     def __exit__(
@@ -110,7 +111,7 @@ class _Object:
         if error is not None and not isinstance(came_of, (pa.ArrowException, OSError, ValueError)):
             return
         if _CODE.search(str(came_of)):
-            raise DamagedInputError(f"file {self._url!r}: {UNREACHABLE}") from None
+            raise DamagedInputError(f"file {self._url!r}: {_unread(came_of)}") from None
         # What was read of two objects may look like one that is damaged, or like one that is whole.
         if self._mark != self._mark_now():
             raise DamagedInputError(f"file {self._url!r}: {REPLACED}") from None
@@ -121,8 +122,18 @@ class _Object:
                 return _mark(again)
         except FileNotFoundError:
             return b""
-        except (pa.ArrowException, OSError, ValueError):
-            raise DamagedInputError(f"file {self._url!r}: {UNREACHABLE}") from None
+        except (pa.ArrowException, OSError, ValueError) as error:
+            raise DamagedInputError(f"file {self._url!r}: {_unread(error)}") from None
+
+
+def _unread(error: BaseException | None) -> str:
+    """Return why an object could not be read to its end: its store refuses it, or else time may help."""
+    return DENIED if _is_refusal(error) else UNREACHABLE
+
+
+def _is_refusal(error: BaseException | None) -> bool:
+    code = _CODE.search(str(error))
+    return code is not None and any(code[1].startswith(word) for word in _REFUSALS)
 
 
 def _mark(file: pa.NativeFile) -> bytes:
@@ -220,11 +231,10 @@ def size_of(url: str) -> int | None:
 
 def why(error: Exception) -> StoreError:
     """What a library's error says, in words of ours."""
-    found = _CODE.search(str(error))
-    code = found[1] if found else ""
-    if any(code.startswith(word) for word in _REFUSALS):
+    if _is_refusal(error):
         return StoreError(*REFUSED)
-    return StoreError(*_REASONS.get(code, UNCLEAR))
+    found = _CODE.search(str(error))
+    return StoreError(*_REASONS.get(found[1] if found else "", UNCLEAR))
 
 
 def file_system() -> "pa.fs.FileSystem":

@@ -19,6 +19,7 @@ from dp_pipelines.errors import BudgetError, DpError, RequestError
 from dp_pipelines.jobs.run.pipelines import RunFailed
 from dp_pipelines.jobs.spec import yaml_lines
 from dp_pipelines.jobs.spec.validation_errors import JobErrors
+from dp_pipelines.jobs.terminal import output
 from dp_pipelines.jobs.terminal.progress import Progress
 from dp_pipelines.jobs.terminal.silence import silence
 
@@ -75,7 +76,7 @@ def main(arguments: Sequence[str]) -> int:
     try:
         run(arguments[0], arguments[1:])
     except DpError as error:
-        print(f"error: {error}", file=sys.stderr)
+        output.note(f"error: {error}")
         return 3 if isinstance(error, BudgetError) else 2 if isinstance(error, RequestError) else 1
     return 0
 

@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from typing import TextIO
 
 import rich.box
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
@@ -21,6 +20,7 @@ from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs.request.preview import preview
 from dp_pipelines.jobs.run.run import plan_of
 from dp_pipelines.jobs.spec import job_file
+from dp_pipelines.jobs.terminal.console import HarmlessConsole
 from dp_pipelines.jobs.terminal.progress import Progress
 from dp_pipelines.jobs.terminal.summary import WIDTH
 
@@ -83,7 +83,7 @@ def text(found: Audit, stream: TextIO) -> str:
         stream: where it will be printed: a terminal gets colours.
     """
     buffer = io.StringIO()
-    out = Console(
+    out = HarmlessConsole(
         file=buffer, width=WIDTH, highlight=False, force_terminal=stream.isatty(), soft_wrap=not stream.isatty()
     )
     out.print(

@@ -149,7 +149,7 @@ def _init(given: argparse.Namespace) -> None:
             hint="to open an account in it, add --dataset ...",
         )
     if not there:
-        book = Ledger.create(url, anchor=given.anchor, patience=_patience())
+        book = Ledger.create(url, anchor=given.anchor, patience=_patience(), anew=given.accept)
         print(f"created the ledger {book.shown}")
     else:
         try:

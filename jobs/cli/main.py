@@ -333,7 +333,7 @@ def _audit(given: argparse.Namespace, rest: list[str]) -> int:
 
     found = audit_command.audit_job(given.job, given.param, given.replays, output.note)
     with output.printing():
-        print(summary.as_json(found.to_json()) if given.json else audit_command.text(found, sys.stdout))
+        output.print_styled(summary.as_json(found.to_json()) if given.json else audit_command.text(found, sys.stdout))
     return DONE if found.agrees else FAILED
 
 

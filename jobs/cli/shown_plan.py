@@ -4,8 +4,10 @@ In: a checked job file and parameters. Out: the plan as JSON values, and what it
 covered: how it is printed (`terminal.summary`).
 """
 
+import contextlib
 import dataclasses
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from dp_pipelines.accounting.group_privacy import GroupGuarantee, group_guarantee
@@ -37,6 +39,22 @@ class ShownPlan:
     request: Request | None
 
 
+MANY_STAGES = 50
+"""With more stages planning takes so long that progress is shown."""
+
+
+@contextlib.contextmanager
+def _progress(stages: int) -> Iterator[None]:
+    if stages <= MANY_STAGES:
+        yield
+        return
+    from dp_pipelines.jobs.terminal.progress import Progress
+
+    with Progress(sys.stderr) as progress:
+        progress.show(f"planning {stages} stages")
+        yield
+
+
 def planned(file: JobFile, given: Sequence[str], groups: Sequence[int] = ()) -> ShownPlan:
     """The plan of a job.
 
@@ -56,8 +74,9 @@ def planned(file: JobFile, given: Sequence[str], groups: Sequence[int] = ()) -> 
     plan = plan_cache.load(name, "shown")
     guaranteed: tuple[GroupGuarantee, ...] = ()
     if plan is None or groups:
-        made = frozen_plans.plan_of(file, stages, plan_of, name)
-        plan = plan or made.to_json()
+        with _progress(len(stages)):
+            made = frozen_plans.plan_of(file, stages, plan_of, name)
+            plan = plan or made.to_json()
         plan_cache.store(name, "shown", plan)
         guaranteed = tuple(group_guarantee(made.all_mechanisms(), units=size, **made.accounted) for size in groups)
     return ShownPlan(stages=stages, plan=with_limits(plan, file.job), groups=guaranteed, request=request)

@@ -172,7 +172,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with output.printing(f"written to {mine.write}" if mine.write else ""):
             print(produced.text)
     except DpError as error:
-        print("\n".join(f"error: {line}" for line in str(error).splitlines()), file=sys.stderr)
+        output.note("\n".join(f"error: {line}" for line in str(error).splitlines()))
         return 2 if isinstance(error, RequestError) else 1
     return 0
 

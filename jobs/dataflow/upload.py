@@ -75,7 +75,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         again = put(pathlib.Path(given.folder), GoogleFolder(given.place), given.place)
     except DpError as error:
-        print(f"error: {error}", file=sys.stderr)
+        output.note(f"error: {error}")
         return 2 if isinstance(error, RequestError) else 1
     told = f"{'already there' if again else 'published'}: {given.place}"
     with output.printing(told):

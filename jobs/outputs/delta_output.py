@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet
 
-from dp_pipelines.disk_errors import DiskError
+from dp_pipelines.disk_errors import DiskError, reason_of
 from dp_pipelines.errors import PublishError, RequestError
 from dp_pipelines.jobs.outputs import delta_place
 from dp_pipelines.jobs.outputs.delta_place import DeltaPlace
@@ -152,8 +152,8 @@ class DeltaOutput:
             why = error.reason
         except RequestError as error:
             why = error.message
-        except Exception:  # whatever it is, the release is charged and stands
-            why = "cannot be written"
+        except Exception as error:  # whatever it is, the release is charged and stands
+            why = reason_of(error) or place.trouble() or "cannot be written"
         if why:
             message = f"{place.field}: {why}; the release is published in {str(file.parent)!r}, and not there"
             raise PublishError(f"{message}; mend this, then run the same command again, which costs nothing")
@@ -174,7 +174,7 @@ class DeltaOutput:
             tries[table.version() if table is not None else NO_VERSION] += 1
             if self._committed(table, place, schema, added, (transaction, _mark(transaction, file)), run_id):
                 return ""
-        return "cannot be committed to"
+        return place.trouble() or "cannot be committed to"
 
     def _committed(
         self, table: "DeltaTable | None", place: DeltaPlace, schema: pa.Schema, added: Any, run: tuple[str, int], run_id: str

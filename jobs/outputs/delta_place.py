@@ -18,7 +18,7 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from dp_pipelines.disk_errors import refuse_full
+from dp_pipelines.disk_errors import reason_of, refuse_full, remedy_of
 from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs.outputs.release_place import BucketPlace, ReleasePlace
 from dp_pipelines.jobs.stores import remote_files
@@ -96,6 +96,10 @@ class DeltaPlace(abc.ABC):
     def opened(self) -> "DeltaTable | None":
         """The last version of the table; None where there is none yet. Raises: RequestError."""
 
+    def trouble(self) -> str:
+        """Return what is wrong with its disk now, in public words; empty where nothing is known to be."""
+        return ""
+
     @abc.abstractmethod
     def at_work(self) -> contextlib.AbstractContextManager[None]:
         """A block in which commits are made. Raises: OSError."""
@@ -154,7 +158,10 @@ class DeltaFolder(DeltaPlace):
             if longest > names or len(os.fsencode(self.path)) + _LONGEST_INSIDE > whole:
                 raise OSError(errno.ENAMETOOLONG, "too long")
             refuse_full(there)
-        except OSError:
+        except OSError as error:
+            if reason := reason_of(error):
+                hint = f"{remedy_of(reason)}, or {_ELSEWHERE}"
+                raise RequestError(field=self.field, message=reason, hint=hint) from None
             message = "cannot be created" if there != self.path else "cannot be written"
             hint = "choose a folder where this user may write"
             raise RequestError(field=self.field, message=message, hint=hint) from None
@@ -167,6 +174,14 @@ class DeltaFolder(DeltaPlace):
             return DeltaTable(self.shown) if DeltaTable.is_deltatable(self.shown) else None
         except Exception:  # each of its causes has a class of its own
             raise self.unreadable() from None
+
+    def trouble(self) -> str:
+        """See `DeltaPlace`. deltalake's own errors do not say what its disk did."""
+        try:
+            refuse_full(self.path)
+        except OSError as error:
+            return reason_of(error)
+        return ""
 
     @contextlib.contextmanager
     def at_work(self) -> Iterator[None]:

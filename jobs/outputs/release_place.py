@@ -9,6 +9,7 @@ import contextlib
 import dataclasses
 import functools
 import hashlib
+import os
 import pathlib
 import shutil
 from collections.abc import Callable
@@ -20,7 +21,7 @@ from dp_pipelines.jobs.sources import own_cache
 from dp_pipelines.jobs.stores import object_folder
 from dp_pipelines.jobs.stores.remote_files import refuse_credentials, unanswered
 from dp_pipelines.jobs.stores.s3_folder import S3Folder
-from dp_pipelines.release import staging
+from dp_pipelines.release import manifest, staging
 from dp_pipelines.steps import object_store
 from dp_pipelines.steps.object_store import StoreError
 
@@ -47,6 +48,14 @@ class ReleasePlace:
     def look(self) -> bool:
         """See what stands there; whether it is elsewhere and is here now too. Raises: RequestError."""
         return False
+
+    def waits(self) -> bool:
+        """Return True if a release of before is here, and has to be brought to its place yet."""
+        return False
+
+    def refused_by_waiting(self) -> RequestError:
+        """Return the refusal of another run for the place that the waiting release has."""
+        raise NotImplementedError
 
     def refuse_unready(self) -> None:
         """Refuse a place that cannot get a new release, before anything is charged. Raises: RequestError."""
@@ -90,6 +99,20 @@ class BucketPlace(ReleasePlace):
             return object_folder.fetch(self._objects, self.folder, self.url)
         except StoreError as error:
             unanswered(self.url, f"output {self.url!r}", error)
+
+    def waits(self) -> bool:
+        """See `ReleasePlace`."""
+        return os.path.lexists(self.folder)
+
+    def refused_by_waiting(self) -> RequestError:
+        """See `ReleasePlace`."""
+        content = manifest.read_manifest(self.folder) or {}
+        run = f"the release of run {content['run_id']!r}" if "run_id" in content else "another release"
+        return RequestError(
+            field=f"output {self.url!r}",
+            message=f"is taken by {run}, which waits in {str(self.folder.parent)!r} because the store did not take it",
+            hint="run that one's command again, or remove that folder if nobody wants the release; or choose another place",
+        )
 
     def refuse_unready(self) -> None:
         """See `ReleasePlace`."""
@@ -155,11 +178,14 @@ def at_place(
         place = place_of(output)
         try:
             there = place.look()
+            waits = not there and place.waits()
             try:
                 return act(asked, place, *args, **more)
-            except BaseException:
+            except BaseException as error:
                 if there:  # what was fetched waits for nothing
                     place.clear()
+                if waits and isinstance(error, RequestError) and error.field == f"output {str(place.folder)!r}":
+                    raise place.refused_by_waiting() from None
                 raise
         except DpError as error:
             if place.shown == str(place.folder):

@@ -20,7 +20,7 @@ from dp_pipelines.errors import DpError, LedgerError, RequestError
 from dp_pipelines.jobs.run import looks, noise_memory
 from dp_pipelines.jobs.run.looks import Look
 from dp_pipelines.jobs.runners import processes
-from dp_pipelines.ledger import answers_export, disks, export
+from dp_pipelines.ledger import disks, export
 from dp_pipelines.ledger.entries import Attempt, EngineJob, Run
 from dp_pipelines.ledger.ledger import Ledger, MovedOn, refuse_other
 from dp_pipelines.ledger.patience import A_MINUTE, TEN_MINUTES, Unreachable
@@ -201,27 +201,6 @@ def gone(ledger: Ledger, run_: Run, stop: Callable[[EngineJob], None]) -> Run:
     return ledger.end(run_, attempt=last.name, how="its machine is gone, as its owner says", destroyed=False)
 
 
-def spent(ledger: Ledger, run_: Run) -> dict[str, Any]:
-    """What the manifest says of the ledger: the account so far, this run's round, the head of the chain."""
-    if run_.account in ledger.state.answers:
-        return answers_export.spent(ledger, run_)
-    account = ledger.account(run_.account)
-    block = ledger.block(run_.account, run_.window, run_.plan)
-    return {
-        "id": ledger.state.ledger,
-        "account": account.name,
-        "unit": account.words,
-        "rule": account.rule,
-        "window": run_.window,
-        "round": run_.round,
-        "runs": block.runs if block is not None else 1,
-        "head": {"seq": ledger.head.seq, "hash": ledger.head.hash},
-        **export.budget_of(account, run_.window),
-        **({"so_far": {"epsilon": export.cost_of_used(block)}} if block is not None and block.runs > 1 else {}),
-        "note": f"charged once, to the account {account.name!r}",
-    }
-
-
 def _recover(ledger: Ledger, run_: Run, work: Work) -> Run:
     """Leave nothing of earlier attempts: wait for one that lives, finish one that was complete, destroy the others."""
     while run_.attempts and not run_.attempts[-1].ended:
@@ -326,20 +305,30 @@ def _elsewhere(run_: Run, last: Attempt) -> LedgerError:
 
 
 def _attempt(ledger: Ledger, run_: Run, work: Work, attempt: str, folder: pathlib.Path) -> Run:
-    """One attempt, up to the commit; its staging is gone at the end, whatever happens."""
-    destroyed = True  # nothing was staged yet
+    """One attempt, up to the commit; its staging is gone at the end, or is a whole release that waits for the ledger's server."""
+    destroyed, staged = True, False  # nothing was staged yet
+
+    def waits(error: BaseException) -> bool:
+        """Return True if the ledger knows what is staged: the same command then commits it (`_recover`)."""
+        return staged and isinstance(error, Unreachable)
+
     try:
-        with staging.staging_folder(work.target, attempt):
+        with staging.staging_folder(work.target, attempt, waits):
             try:
                 kept = InLedger(ledger, run_, attempt)
                 files = work.stage(run_.round, folder, kept, kept.submitted)
                 ledger.patience.seconds = TEN_MINUTES  # a finished release is worth that
                 run_ = ledger.staged(run_, attempt=attempt, files=_seals(folder, files))
+                staged = True
                 return _commit(ledger, run_, attempt, folder, work)
-            except BaseException:
+            except BaseException as error:
+                if waits(error):
+                    raise
                 destroyed = staging.destroy(folder)  # a folder that is not there any more may have been moved
                 raise
     except BaseException as error:
+        if waits(error):
+            raise
         how = "it failed" if isinstance(error, DpError) else "it was interrupted"
         # Nobody who has stopped the run waits any longer, and a server that was waited for is not waited for again.
         failed = isinstance(error, Exception) and not isinstance(error, Unreachable)
@@ -352,7 +341,9 @@ def _attempt(ledger: Ledger, run_: Run, work: Work, attempt: str, folder: pathli
 def _commit(ledger: Ledger, run_: Run, attempt: str, folder: pathlib.Path, work: Work) -> Run:
     """The ledger takes the release; from here on it is the one."""
     staged = {name: folder / name for name in run_.attempts[-1].staged}
-    files = work.describe(run_.round, folder, staged, spent(ledger, run_), looks.of_ledger(ledger, run_, work.files))
+    files = work.describe(
+        run_.round, folder, staged, export.spent(ledger, run_), looks.of_ledger(ledger, run_, work.files)
+    )
     return ledger.commit(run_, attempt=attempt, files={name: path.read_bytes() for name, path in files.items()})
 
 

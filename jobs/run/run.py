@@ -206,7 +206,7 @@ def carry_out(
 
         stop = functools.partial(_stop, tell)
         if ledger == NO_LEDGER:
-            progress.show("planning")
+            progress.show(f"planning {len(request.stages)} stages")
             plan = cached_plan(file, request.stages, request.asked)
             identity = run_id or _identity(plan, request)
             if not os.path.lexists(target):
@@ -217,7 +217,7 @@ def carry_out(
 
         progress.show("opening the ledger")
         with ledger_account.Book(request, ledger, tell, anchor=anchor, beside=beside) as book:
-            progress.show("planning")
+            progress.show(f"planning {len(request.stages)} stages")
             frozen = book.frozen()
             if frozen is not None:
                 plan = plan_of(file, request.stages, frozen)

@@ -22,6 +22,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import apache_beam as beam
+import grpc
 from apache_beam.options.pipeline_options import (
     DebugOptions,
     FlinkRunnerOptions,
@@ -31,13 +32,14 @@ from apache_beam.options.pipeline_options import (
 )  # fmt: skip
 from apache_beam.options.pipeline_options_validator import PipelineOptionsValidator
 from apache_beam.portability import python_urns
-from apache_beam.portability.api import beam_fn_api_pb2
+from apache_beam.portability.api import beam_fn_api_pb2, beam_fn_api_pb2_grpc
 from apache_beam.runners.portability import flink_runner, portable_runner, spark_runner
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.runners.portability.job_server import JavaJarJobServer, JobServer
 from apache_beam.runners.runner import PipelineResult, PipelineRunner, PipelineState
 from apache_beam.runners.worker import sdk_worker_main, worker_pool_main
 from apache_beam.transforms import environments
+from apache_beam.utils import thread_pool_executor
 
 from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs.runners import beam_options, cluster_watch, error_masking, orphaned_jobs, processes, runner_rules
@@ -292,12 +294,34 @@ class _SparkJar(_Jar, spark_runner.SparkJarJobServer):
     pass
 
 
+LOOPBACK = "127.0.0.1"
+
+
 class _Workers(worker_pool_main.BeamFnExternalWorkerPoolServicer):
-    """Workers in threads of this process, each until its runner hangs up.
+    """Workers in threads of this process, each until its runner hangs up; started for programs of this machine only.
 
     Beam's own pool (that of 2.77, at least) also stops them by id, and every task manager counts its workers from the same
     number: the first that had nothing left to do ended a worker of another, and with it the job.
     """
+
+    @classmethod
+    def serve(cls, *, state_cache_size: int, data_buffer_time_limit_ms: int) -> tuple[str, grpc.Server]:
+        """Start a pool at a free port of the loopback address; Beam's `start` binds every address.
+
+        Args:
+            state_cache_size: bytes, as Beam's workers take it.
+            data_buffer_time_limit_ms: as Beam's workers take it.
+
+        Returns:
+            the address, and the server.
+        """
+        options = [("grpc.http2.max_pings_without_data", 0), ("grpc.http2.max_ping_strikes", 0)]
+        server = grpc.server(thread_pool_executor.shared_unbounded_instance(), options=options)
+        port = server.add_insecure_port(f"{LOOPBACK}:0")
+        pool = cls(state_cache_size=state_cache_size, data_buffer_time_limit_ms=data_buffer_time_limit_ms)
+        beam_fn_api_pb2_grpc.add_BeamFnExternalWorkerPoolServicer_to_server(pool, server)
+        server.start()
+        return f"{LOOPBACK}:{port}", server
 
     def StopWorker(self, stop_worker_request: Any, unused_context: Any) -> Any:
         return beam_fn_api_pb2.StopWorkerResponse()
@@ -318,7 +342,7 @@ class _Serving:
                 continue
             chosen = copy.deepcopy(options.view_as(PortableOptions))
             chosen.environment_type = "EXTERNAL"
-            chosen.environment_config, server = _Workers.start(
+            chosen.environment_config, server = _Workers.serve(
                 state_cache_size=sdk_worker_main._get_state_cache_size_bytes(options),
                 data_buffer_time_limit_ms=sdk_worker_main._get_data_buffer_time_limit_ms(experiments.experiments or []),
             )

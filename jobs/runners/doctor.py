@@ -253,13 +253,9 @@ def _ledger(given: argparse.Namespace) -> Iterator[CheckResult]:
     shown = place.rpartition("@")[2] if "://" in place else place  # without a password
     what = f"ledger {shown!r}"
     try:
-        if Ledger.exists(place):
+        if url is not None or Ledger.exists(place) or Ledger.was_seen(place):
             Ledger.open(place, anchor=given.anchor).close()
             yield CheckResult(what=what, said="can be opened")
-        elif "://" in place or url is not None:
-            yield CheckResult(
-                what=what, said="does not exist", hint="check its name, or create it with `dp-pipelines ledger init`"
-            )
         else:
             disks.refuse_network(pathlib.Path(place))
             writable = os.access(pathlib.Path(place).parent, os.W_OK)

@@ -11,7 +11,6 @@ import dataclasses
 import os
 import pathlib
 import re
-import sys
 import urllib.parse
 import weakref
 from collections.abc import Callable, Mapping, Sequence
@@ -33,7 +32,8 @@ from dp_pipelines.jobs.sources import late_pandas, source_files, tables
 from dp_pipelines.jobs.sources.source_files import Source
 from dp_pipelines.jobs.spec.from_query import job_of, job_of_statement
 from dp_pipelines.jobs.spec.job_file import JobFile
-from dp_pipelines.jobs.terminal import summary
+from dp_pipelines.jobs.terminal import output, summary
+from dp_pipelines.jobs.terminal.harmless import harmless
 from dp_pipelines.ledger import rules
 from dp_pipelines.ledger.entries import Account, Cost, Run
 from dp_pipelines.ledger.ledger import Ledger
@@ -142,7 +142,7 @@ class Session:
             rule=rule,
             pattern=session_account.registered(self._pattern, self._folder),
             files=files,
-            tell=lambda text: print(f"note: {text}", file=sys.stderr),
+            tell=lambda text: output.note(f"note: {text}"),
         )
         self._releases = self._folder / releases / folder_name(self._dataset)
 
@@ -282,7 +282,7 @@ class Session:
     def _released(self, name: str, planned: _Planned, show: bool) -> Release:
         """The release of what is planned, made now or before."""
         if show and not planned.price.released:
-            print(planned.price)
+            print(harmless(str(planned.price)))
         published = run.carry_out(
             planned.request,
             str(self._releases / name),

@@ -48,8 +48,6 @@ from dp_pipelines.query.kept import Kept
 from dp_pipelines.query.query import ContributionBounds, PrivatePartitions, PublicPartitions, Query, Top
 from dp_pipelines.query.rollup import Rollup
 
-LARGEST_FILE = 16 * 2**20
-
 
 @made_of(ContributionBounds)
 class Bounds(DeclaredModel[ContributionBounds]):
@@ -386,14 +384,14 @@ def content_of(path: str) -> Content:
     """
     file = pathlib.Path(path)
     try:
-        size = file.stat().st_size
-        raw = file.read_bytes() if size <= LARGEST_FILE else b""
+        with file.open("rb") as stream:  # which may be a pipe, without a size
+            raw = stream.read(yaml_lines.LARGEST + 1)
     except OSError as error:
         raise RequestError(
             field=path, message=f"cannot be read: {error.strerror or 'no file'}", hint="name a job file"
         ) from None
-    if size > LARGEST_FILE:
-        raise RequestError(field=path, message="is larger than 16 MiB", hint="put long public lists into a public_file")
+    if len(raw) > yaml_lines.LARGEST:
+        raise yaml_lines.too_large(path)
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError:

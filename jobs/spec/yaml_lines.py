@@ -89,15 +89,26 @@ _Loader.add_implicit_resolver(
 )
 
 
+LARGEST = 4 * 2**20
+"""Bytes of a file, and characters of a text, that are parsed: the parser takes a second for some MB."""
+
+
+def too_large(name: str) -> RequestError:
+    """Return the refusal of a file that is larger than `LARGEST`."""
+    return RequestError(field=name, message="is larger than 4 MiB", hint="put long public lists into a public_file")
+
+
 def parse(text: str, name: str) -> Document:
     r"""Read one YAML or JSON document (JSON where the name ends in `.json`).
 
     Raises:
-        RequestError: the text is no such document; the field is `file:line`.
+        RequestError: the text is too large, or no such document; the field is then `file:line`.
 
     >>> parse("on: yes\ndelta: 1e-6\n", "job.yaml").data
     {'on': 'yes', 'delta': 1e-06}
     """
+    if len(text) > LARGEST:
+        raise too_large(name)
     if name.lower().endswith(".json"):
         _check_json(text, name)
         # Raw tabs in JSON are white space only, which PyYAML does not take before a token.

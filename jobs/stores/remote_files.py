@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 import pyarrow as pa
 
-from dp_pipelines.errors import DamagedInputError, RequestError
+from dp_pipelines.errors import DamagedInputError, DpError, RequestError
 from dp_pipelines.jobs.terminal.silence import silence
 from dp_pipelines.steps import object_store
 from dp_pipelines.steps.object_store import StoreError
@@ -138,6 +138,7 @@ def opened(url: str) -> Iterator[Any]:
 
     Raises:
         RequestError: it is in a store that does not give it out.
+        DpError: the store or the network failed while it was read.
         OSError: it cannot be read; whatever else its file system says.
     """
     if object_store.is_object(url):
@@ -146,7 +147,12 @@ def opened(url: str) -> Iterator[Any]:
                 yield stream
         except DamagedInputError as error:
             message = str(error).removeprefix(f"file {url!r}: ")
-            hint = "check that this user may read it, or run again"
+            if message in (
+                object_store.UNREACHABLE,
+                object_store.REPLACED,
+            ):  # which passes: nothing is wrong with the request
+                raise DpError(f"file {url!r}: {message}; run the same command again") from None
+            hint = "check that this user may read it"
             raise RequestError(field=f"file {url!r}", message=message, hint=hint) from None
         return
     try:

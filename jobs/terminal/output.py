@@ -14,12 +14,13 @@ from collections.abc import Iterator
 from typing import TextIO
 
 from dp_pipelines.errors import DpError
+from dp_pipelines.jobs.terminal.harmless import harmless
 
 UNSHOWN = "standard output: cannot be written; the result is not shown"
 
 
-class _Held(io.StringIO):
-    """Text held back for later, which looks like the stream that will receive it."""
+class _Styled(io.StringIO):
+    """Text held back for later, escape sequences of styles in it; looks like the stream that will receive it."""
 
     def __init__(self, stream: TextIO) -> None:
         super().__init__()
@@ -33,6 +34,31 @@ class _Held(io.StringIO):
     def encoding(self) -> str:  # type: ignore[override]
         """The encoding of the stream."""
         return getattr(self._stream, "encoding", None) or "utf-8"
+
+
+class _Held(_Styled):
+    """Text held back for later, with nothing in it that acts on a terminal."""
+
+    @property
+    def styled(self) -> TextIO:
+        """The same text, for a `HarmlessConsole`, whose styles stay."""
+        return _Through(self)
+
+    def write(self, text: str) -> int:
+        """Add text."""
+        return super().write(harmless(text))
+
+
+class _Through(_Styled):
+    """Adds styled text to what is held back."""
+
+    def __init__(self, held: _Held) -> None:
+        super().__init__(held._stream)
+        self._held = held
+
+    def write(self, text: str) -> int:
+        """Add text."""
+        return io.StringIO.write(self._held, text)
 
 
 @contextlib.contextmanager
@@ -81,10 +107,16 @@ def _show(held: _Held, done: str) -> None:
         note(f"note: {done}")
 
 
+def print_styled(text: str) -> None:
+    """Print what a `HarmlessConsole` has made, inside of `printing`."""
+    stream: TextIO = getattr(sys.stdout, "styled", sys.stdout)
+    stream.write(text + "\n")
+
+
 def note(line: str) -> None:
     """A line on standard error, if anybody can read it: after a hangup nobody can."""
     try:
-        print(line, file=sys.stderr, flush=True)
+        print(harmless(line), file=sys.stderr, flush=True)
     except (OSError, ValueError):
         point_nowhere(2)
 

@@ -12,8 +12,10 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import TextIO
 
-from rich.console import Console
 from rich.status import Status
+
+from dp_pipelines.jobs.terminal.console import HarmlessConsole
+from dp_pipelines.jobs.terminal.harmless import harmless
 
 READING = "reading"
 """The words of the reading step; shown as a number of files."""
@@ -26,7 +28,7 @@ ENVIRONMENT = "DP_PIPELINES_PROGRESS_SECONDS"
 """The variable that sets other seconds than `LOG_SECONDS`; 0 keeps logs empty, e.g. where cron sends mail for each line."""
 
 
-class _Console(Console):
+class _Console(HarmlessConsole):
     """A console that survives a closed pipe, where rich would end the process."""
 
     def on_broken_pipe(self) -> None:
@@ -62,7 +64,7 @@ class _Log:
         while not self._over.wait(self._seconds):
             if self._text:
                 with contextlib.suppress(OSError, ValueError):  # the log may be closed
-                    print(f"progress: {self._text}", file=self._stream, flush=True)
+                    print(f"progress: {harmless(self._text)}", file=self._stream, flush=True)
 
 
 def _seconds() -> float:

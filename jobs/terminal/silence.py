@@ -15,6 +15,8 @@ import warnings
 from collections.abc import Iterator
 from typing import TextIO
 
+from dp_pipelines.jobs.terminal.harmless import harmless
+
 
 @contextlib.contextmanager
 def silence() -> Iterator[TextIO]:
@@ -53,7 +55,7 @@ def note(stream: TextIO, text: str) -> None:
     note: a job of before still runs
     """
     with contextlib.suppress(OSError, ValueError):
-        print(f"note: {text}", file=stream, flush=True)
+        print(f"note: {harmless(text)}", file=stream, flush=True)
 
 
 @contextlib.contextmanager

@@ -21,6 +21,7 @@ from dp_pipelines.accounting.record_kinds import kind_of
 from dp_pipelines.accounting.shown_costs import left_number as left_number
 from dp_pipelines.accounting.shown_costs import number as number
 from dp_pipelines.accounting.shown_costs import spent_number as spent_number
+from dp_pipelines.jobs.terminal.console import HarmlessConsole
 from dp_pipelines.jobs.terminal.released_rows import notes_of, print_stage, shown
 from dp_pipelines.planning import power
 from dp_pipelines.report.compare_text import hidden_tables
@@ -35,7 +36,7 @@ WIDTH = 120
 def console(stream: TextIO) -> Console:
     """A console that writes plain lines of a fixed width if the stream is not a terminal."""
     terminal = stream.isatty()
-    return Console(file=stream, width=None if terminal else WIDTH, highlight=False, soft_wrap=not terminal)
+    return HarmlessConsole(file=stream, width=None if terminal else WIDTH, highlight=False, soft_wrap=not terminal)
 
 
 def print_plan(plan: Mapping[str, Any], stream: TextIO) -> None:

@@ -13,12 +13,8 @@ import sys
 import time
 from collections.abc import Iterator
 
-import apache_beam as beam
 import pyarrow.parquet
 import pytest
-from apache_beam.runners.portability.fn_api_runner import FnApiRunner
-from apache_beam.transforms.external import ExternalTransform, ImplicitSchemaPayloadBuilder
-from apache_beam.transforms.fully_qualified_named_transform import PYTHON_FULLY_QUALIFIED_NAMED_TRANSFORM_URN
 
 from tests.engines import setups
 from tests.engines.flink.cluster import free_ports
@@ -31,13 +27,11 @@ JAR = setups.BUILT / "java" / "java-example.jar"
 
 @contextlib.contextmanager
 def service(module: str, *options: str, folder: pathlib.Path) -> Iterator[str]:
-    """A service of Beam on a port of its own, as docs/beam_yaml.md starts it; its address."""
+    """A service on a port of its own, as docs/beam_yaml.md starts it; its address."""
     (port,) = free_ports(1)
-    # The service of workers starts whatever is called `python`.
-    path = os.pathsep.join([str(pathlib.Path(sys.executable).parent), os.environ["PATH"]])
-    command = [sys.executable, "-m", f"apache_beam.runners.portability.{module}", "-p", str(port), *options]
+    command = [sys.executable, "-m", module, "--port", str(port), *options]
     with (folder / f"{module}.log").open("wb") as log:
-        process = subprocess.Popen(command, cwd=folder, stdout=log, stderr=log, env={**os.environ, "PATH": path})
+        process = subprocess.Popen(command, cwd=folder, stdout=log, stderr=log)
     try:
         for _ in range(600):
             with contextlib.suppress(OSError), socket.create_connection(("localhost", port), timeout=60):
@@ -50,19 +44,14 @@ def service(module: str, *options: str, folder: pathlib.Path) -> Iterator[str]:
         process.wait()
 
 
-@pytest.fixture
-def expansion(tmp_path: pathlib.Path) -> Iterator[str]:
-    """The expansion service with the glob that the page asks for."""
-    options = ("--fully_qualified_name_glob", "dp_pipelines.*", "--serve_loopback_worker")
-    with service("expansion_service_main", *options, folder=tmp_path) as address:
-        yield address
-
-
-def test_rows_of_java_come_back_released(expansion: str, tmp_path: pathlib.Path) -> None:
+def test_rows_of_java_come_back_released(tmp_path: pathlib.Path) -> None:
     jar = setups.built(JAR)
     lines = [f"c{n % 1500},{('north', 'south', 'east')[n % 3]},{n % 7}.0" for n in range(4000)]
     (tmp_path / "events.csv").write_text("\n".join(lines))
-    with service("local_job_service_main", folder=tmp_path) as jobs:
+    with (
+        service("dp_pipelines.jobs.beam_yaml.expansion", folder=tmp_path) as expansion,
+        service("apache_beam.runners.portability.local_job_service_main", folder=tmp_path) as jobs,
+    ):
         command = [
             "java", "-cp", f"{jar}{os.pathsep}{jar.parent / 'lib' / '*'}", "Regions", "--runner=PortableRunner",
             f"--jobEndpoint={jobs}", f"--expansion={expansion}", f"--input={tmp_path / 'events.csv'}",
@@ -85,18 +74,8 @@ def test_rows_of_java_come_back_released(expansion: str, tmp_path: pathlib.Path)
     assert all(abs(row["orders"] - 4000 / 3) < 1 + 20 * row["orders_stddev"] for row in table.to_pylist())
 
 
-def test_with_the_glob_the_service_makes_nothing_else(expansion: str) -> None:
-    made = ExternalTransform(
-        PYTHON_FULLY_QUALIFIED_NAMED_TRANSFORM_URN,
-        ImplicitSchemaPayloadBuilder({"constructor": "apache_beam.Create", "args": {"arg0": [1]}}),
-        expansion,
-    )
-    pipeline = beam.Pipeline(runner=FnApiRunner())
-    with pytest.raises(RuntimeError, match="not allowed by filter dp_pipelines"):
-        _ = pipeline | made
-
-
 def test_the_page_and_the_example_are_those_that_the_test_runs() -> None:
     page = (ROOT / "docs" / "beam_yaml.md").read_text()
-    assert "--fully_qualified_name_glob 'dp_pipelines.*'" in page
+    assert "python -m dp_pipelines.jobs.beam_yaml.expansion --port 8097" in page
+    assert "expansion_service_main -p" not in page
     assert (ROOT / "examples" / "java" / "src" / "main" / "java" / "Regions.java").is_file()

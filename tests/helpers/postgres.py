@@ -23,10 +23,14 @@ class Server:
 
     def url(self, name: str) -> str:
         """The URL of a new database."""
+        self.do(f"CREATE DATABASE {name}")
+        return self._uri.set(drivername="postgresql", database=name).render_as_string(hide_password=False)
+
+    def do(self, statement: str) -> None:
+        """Carry out a statement as the server's owner, outside a transaction."""
         engine = sa.create_engine(self._uri, isolation_level="AUTOCOMMIT", poolclass=sa.NullPool)
         with engine.connect() as connection:
-            connection.execute(sa.text(f"CREATE DATABASE {name}"))
-        return self._uri.set(drivername="postgresql", database=name).render_as_string(hide_password=False)
+            connection.execute(sa.text(statement))
 
 
 @pytest.fixture(scope="session")

@@ -14,8 +14,8 @@ import pytest
 import sqlalchemy as sa
 
 from dp_pipelines.accounting.mechanism_record import MechanismRecord
-from dp_pipelines.errors import LedgerError
-from dp_pipelines.ledger import patience
+from dp_pipelines.errors import LedgerError, RequestError
+from dp_pipelines.ledger import database, patience
 from dp_pipelines.ledger.database import Database
 from dp_pipelines.ledger.ledger import Ledger
 from dp_pipelines.ledger.patience import Patience, Unreachable
@@ -131,6 +131,60 @@ def test_a_server_that_stays_away_is_told_after_the_wait(postgres: str, server: 
     assert finish(ledger, admit(ledger, "r")).committed
 
 
+def read_only(server: Server, name: str, on: bool) -> None:
+    server.run(f"ALTER DATABASE {name} SET default_transaction_read_only = {'on' if on else 'off'}")
+
+
+def test_a_server_that_takes_no_writes_for_a_moment_is_waited_for(postgres: str, server: Server) -> None:
+    with_account(postgres).close()
+    name = str(sa.make_url(postgres).database)
+    heard: list[str] = []
+
+    def hears(text: str) -> None:
+        heard.append(text)
+        read_only(server, name, on=False)
+
+    ledger = Ledger.open(postgres, patience=Patience(60.0, hears))
+    read_only(server, name, on=True)
+    run, attempt = start(ledger, admit(ledger, "r"))
+    run = ledger.staged(run, attempt=attempt, files={})
+    read_only(server, name, on=True)
+    assert ledger.commit(run, attempt=attempt, files={"weekly": b"x"}).committed
+    waits = "the server takes no writes now, as a standby or in maintenance; trying again for"
+    assert [waits in line for line in heard] == [True, False] * 2
+    assert [kinds(postgres).count(kind) for kind in ("run_reserved", "run_committed")] == [1, 1]
+
+
+def test_a_lock_of_another_session_is_waited_for(postgres: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(database, "BUSY_SECONDS", 1)
+    with_account(postgres).close()
+    heard: list[str] = []
+    with contextlib.ExitStack() as locked:
+        engine = sa.create_engine(sa.make_url(postgres).set(drivername="postgresql+psycopg"), poolclass=sa.NullPool)
+        other = locked.enter_context(engine.begin())
+        other.execute(sa.text("LOCK TABLE dp_events IN ACCESS SHARE MODE; LOCK TABLE dp_events IN SHARE MODE"))
+
+        def hears(text: str) -> None:
+            heard.append(text)
+            locked.close()
+
+        ledger = Ledger.open(postgres, patience=Patience(60.0, hears))
+        admit(ledger, "r")
+    waits = "another session has locked the ledger's tables; trying again for"
+    assert [waits in line for line in heard] == [True, False]
+    assert kinds(postgres).count("run_reserved") == 1
+
+
+def test_what_passes_by_itself_and_lasts_too_long_keeps_what_is_staged(postgres: str, server: Server) -> None:
+    with_account(postgres).close()
+    name = str(sa.make_url(postgres).database)
+    ledger = Ledger.open(postgres, patience=Patience(0.2))
+    read_only(server, name, on=True)
+    with pytest.raises(Unreachable, match="takes no writes.*name the server that does"):
+        admit(ledger, "r")
+    read_only(server, name, on=False)
+
+
 @pytest.mark.parametrize("wrong", ["a database", "a user", "a host"])
 def test_what_a_server_refuses_is_told_at_once(wrong: str, postgres: str) -> None:
     heard: list[str] = []
@@ -140,8 +194,16 @@ def test_what_a_server_refuses_is_told_at_once(wrong: str, postgres: str) -> Non
         "a user": right.set(username="nobody"),
         "a host": sa.make_url("postgresql://ann@no-such-host.invalid/budget"),
     }[wrong]
-    with pytest.raises(LedgerError):
-        Database(changed.render_as_string(hide_password=False), Patience(3600.0, heard.append)).events()
+    words = {
+        "a database": "the server has no database of this name",
+        "a user": "the server knows no user of this name",
+        "a host": "no machine has this name",
+    }[wrong]
+    place = Database(changed.render_as_string(hide_password=False), Patience(3600.0, heard.append))
+    with pytest.raises(LedgerError, match=words):
+        place.events()
+    with pytest.raises(RequestError, match=words):  # which ends a command with code 2: nothing is charged yet
+        place.exists()
     assert heard == []
 
 

@@ -4,12 +4,14 @@ import pathlib
 import shutil
 
 import pytest
+import sqlalchemy as sa
 
 from dp_pipelines.errors import LedgerError, RequestError
 from dp_pipelines.ledger import pins
 from dp_pipelines.ledger.ledger import Ledger
 from tests.helpers import ledgers
 from tests.helpers.rewritten import renamed, renamed_in_place, rewrite, unanchored
+from tests.ledger.conftest import Server
 
 KEPT = 2
 """The events before the first run: the ledger and its account."""
@@ -91,14 +93,36 @@ def test_a_ledger_that_is_gone_is_not_made_anew_unasked(sqlite: str) -> None:
     first.close()
     away = pathlib.Path(sqlite).rename(sqlite + ".away")
     for _ in range(2):
-        with pytest.raises(RequestError, match="is missing: this user has seen a ledger here.*restore it"):
+        with pytest.raises(RequestError, match="was here.*and is gone.*restore it"):
             Ledger.open_or_create(sqlite)
         assert not pathlib.Path(sqlite).exists()
     away.rename(sqlite)
     assert Ledger.open_or_create(sqlite).state.ledger == first.state.ledger
     pathlib.Path(sqlite).unlink()
-    Ledger.create(sqlite).close()
+    with pytest.raises(RequestError, match="is gone"):
+        Ledger.create(sqlite)
+    Ledger.create(sqlite, anew=True).close()
     assert Ledger.open_or_create(sqlite).state.ledger != first.state.ledger, "one that was asked for takes its place"
+
+
+def test_a_ledger_that_this_user_has_seen_and_that_is_gone_is_told_with_its_events_and_nobody_is_punished_for_the_right_one(
+    postgres: str, server: Server
+) -> None:
+    """The server is there, and its database is an empty one: a failover to the wrong copy."""
+    spent(postgres, None)
+    count = len(Ledger.open(postgres).history)
+    name = sa.make_url(postgres).database
+    message = (
+        rf"was here \({count} events\) and is gone: .*restore it; to start anew on purpose, .*`.*ledger init --accept`"
+    )
+    server.run(f"ALTER DATABASE {name} RENAME TO {name}_away")
+    server.url(name)
+    for make in (Ledger.open, Ledger.open_or_create, Ledger.create):
+        with pytest.raises(RequestError, match=message):
+            make(postgres)
+    server.run(f"DROP DATABASE {name}")
+    server.run(f"ALTER DATABASE {name}_away RENAME TO {name}")
+    assert len(Ledger.open_or_create(postgres).history) == count
 
 
 def test_a_process_that_had_the_ledger_open_charges_nothing_to_the_rewritten_one(url: str, anchor: str) -> None:
@@ -140,7 +164,7 @@ def test_a_ledger_that_was_replaced_on_purpose_is_accepted_once(url: str, anchor
 def test_a_ledger_that_this_software_makes_anew_is_the_one_that_is_seen_from_then_on(sqlite: str) -> None:
     ledgers.with_account(sqlite).close()
     pathlib.Path(sqlite).unlink()
-    made = ledgers.with_account(sqlite)
+    made = Ledger.create(sqlite, anew=True)
     assert Ledger.open(sqlite).state.ledger == made.state.ledger
 
 

@@ -103,6 +103,11 @@ def add(make: MakeParser) -> None:
     init.add_argument(
         "--window-origin", metavar="DATE", default="1970-01-05", help="first day of some window (default: a Monday)"
     )
+    init.add_argument(
+        "--accept",
+        action="store_true",
+        help="start anew where this user has seen a ledger that is gone; what was spent is forgotten",
+    )
     raised = sub("raise", "raise the cap of an account; the ledger records it", RAISE_EPILOG)
     raised.add_argument("--dataset", metavar="NAME", help="the account")
     _add_cap(raised)

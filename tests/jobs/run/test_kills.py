@@ -11,13 +11,17 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 
 import pytest
+import sqlalchemy as sa
 
+from dp_pipelines.jobs.run import ledgered_run
 from dp_pipelines.ledger import events
 from dp_pipelines.ledger.ledger import DEFAULT_NAME, Ledger
+from tests.helpers.postgres import Server
 from tests.helpers.source import ROOT
 from tests.jobs.conftest import Said, Shop, stage
 
@@ -141,6 +145,39 @@ def test_a_kill_is_mended_on_a_postgresql_server_too(
     kill(shop, postgres, *step)
     said = call(*command(shop, postgres))
     assert (said.code, said.err) == (0, "")
+    assert_one_release(shop, postgres)
+
+
+@pytest.mark.parametrize("ends", [False, True], ids=["for a moment", "for longer than a command waits"])
+def test_a_server_that_takes_no_writes_costs_no_staged_release(
+    shop: Shop, call: Call, postgres: str, server: Server, monkeypatch: pytest.MonkeyPatch, ends: bool
+) -> None:
+    name = str(sa.make_url(postgres).database)
+    two_stages(shop)
+    shop.without_ledger()
+    assert call("ledger", "init", shop.job, "--ledger", postgres).code == 0
+    monkeypatch.setattr(ledgered_run, "TEN_MINUTES", 1.0 if ends else 60.0)
+    begun = []
+
+    def commit(*given: object) -> object:
+        if not begun:
+            server.do(f"ALTER DATABASE {name} SET default_transaction_read_only = on")
+            back = f"ALTER DATABASE {name} RESET default_transaction_read_only"
+            begun.append(threading.Timer(0.0 if ends else 2.0, lambda: None if ends else server.do(back)))
+            begun[0].start()
+        return real(*given)  # type: ignore[arg-type]
+
+    real = ledgered_run._commit
+    monkeypatch.setattr(ledgered_run, "_commit", commit)
+    said = call(*command(shop, postgres))
+    assert "the server takes no writes now, as a standby or in maintenance; trying again for" in said.err
+    assert said.code == (1 if ends else 0)
+    if ends:
+        assert "the server takes no writes, as a standby or in maintenance; run the same command again" in said.err
+        server.do(f"ALTER DATABASE {name} RESET default_transaction_read_only")
+        assert call(*command(shop, postgres)).code == 0
+    kinds = [event.kind for event in Ledger.open(postgres).history]
+    assert kinds.count(events.RUN_STAGED) == 1, "it was computed once"
     assert_one_release(shop, postgres)
 
 

@@ -83,9 +83,13 @@ def test_a_second_ledger_for_the_same_dataset_and_files_is_told_of(shop: Shop, c
     (shop.folder / DEFAULT_NAME).unlink()
     said = call("run", shop.job, "--output", shop.folder / "b")
     assert (said.code, said.out) == (2, "")
-    assert "is missing: this user has seen a ledger here" in said.err
+    assert "and is gone: it records what was spent" in said.err
     assert not (shop.folder / DEFAULT_NAME).exists()
-    assert call("ledger", "init", shop.job).code == 0
+    refused = call("ledger", "init", shop.job)
+    assert refused.code == 2
+    assert "restore it; to start anew on purpose" in refused.err
+    assert not (shop.folder / DEFAULT_NAME).exists()
+    assert call("ledger", "init", shop.job, "--accept").code == 0
     said = call("run", shop.job, "--output", shop.folder / "b")
     assert said.code == 0
     assert f"were charged before, in the ledger {shop.folder / DEFAULT_NAME}" in said.err

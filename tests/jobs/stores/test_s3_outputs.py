@@ -19,6 +19,8 @@ from dp_pipelines.jobs.stores import object_folder, s3_folder
 from dp_pipelines.jobs.stores.s3_folder import S3Folder
 from dp_pipelines.ledger.ledger import DEFAULT_NAME, Ledger
 from dp_pipelines.release import manifest
+from dp_pipelines.steps import object_store
+from dp_pipelines.steps.object_store import StoreError
 from tests.helpers import object_stores
 from tests.helpers.object_stores import BUCKET, SECRET, Store
 from tests.jobs.conftest import Said, Shop
@@ -165,6 +167,28 @@ def test_a_store_that_falls_silent_before_the_end_gets_the_rest_from_the_same_co
         assert (said.code, other.names("one")) == (0, FILES), said.err
     assert shop.charged() == (0 if ledger else 1)
     assert waiting() == []
+
+
+def test_a_release_that_waits_for_its_bucket_is_named_to_another_run(
+    shop: Shop, store: Store, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = f"s3://{BUCKET}/one"
+
+    def refuses(self: S3Folder, name: str, content: bytes) -> bool:
+        raise StoreError(*object_store.NO_ANSWER)
+
+    shop.write(budget={"epsilon": 1.0, "delta": 1e-6, "runs": 2})
+    with monkeypatch.context() as patch:
+        patch.setattr(S3Folder, "create", refuses)
+        assert call("run", shop.job, "--output", url, "--run-id", "p1").code == 1
+    assert store.names("one") == []
+    said = call("run", shop.job, "--output", url, "--run-id", "p2")
+    assert said.code == 2
+    assert f"output {url!r}: is taken by the release of run 'p1', which waits in '" in said.err
+    assert "to-publish" in said.err
+    assert "run that one's command again, or remove that folder" in said.err
+    assert call("run", shop.job, "--output", url, "--run-id", "p1").code == 0
+    assert store.names("one") == FILES
 
 
 @pytest.mark.parametrize("ledger", [[], ["--ledger", "none"]], ids=["with a ledger", "without"])

@@ -5,10 +5,14 @@ never a key. Not covered: Amazon's own service; the integers of each format (`te
 """
 
 import glob
+import http.server
 import os
 import pathlib
 import subprocess
 import sys
+import threading
+import urllib.error
+import urllib.request
 from collections.abc import Callable, Iterator
 
 import pyarrow as pa
@@ -188,6 +192,53 @@ def test_a_store_that_falls_silent_ends_a_paid_run_and_the_same_command_finishes
         other.put(shop.folder / "data", "data")
         said = call("run", job, "--output", shop.folder / "out")
     assert (said.code, shop.charged()) == (0, 1)
+
+
+class CutOff(http.server.BaseHTTPRequestHandler):
+    """Hands requests on to a store, and half of each answer with rows back."""
+
+    endpoint = ""
+
+    def do_HEAD(self) -> None:
+        self._hand_on()
+
+    def do_GET(self) -> None:
+        self._hand_on()
+
+    def _hand_on(self) -> None:
+        headers = {name: value for name, value in self.headers.items() if name.lower() != "host"}
+        asked = urllib.request.Request(self.endpoint + self.path, headers=headers, method=self.command)
+        try:
+            answer = urllib.request.urlopen(asked, timeout=60)
+        except urllib.error.HTTPError as error:
+            answer = error
+        with answer:
+            body = answer.read()
+            self.send_response(answer.status)
+            for name, value in answer.headers.items():
+                if name.lower() not in ("transfer-encoding", "connection", "date", "server"):
+                    self.send_header(name, value)
+            self.end_headers()
+        self.wfile.write(body[: len(body) // 2] if self.path.partition("?")[0].endswith(".parquet") else body)
+        self.close_connection = True
+
+    def log_message(self, format: str, *arguments: object) -> None:
+        """Print nothing."""
+
+
+def test_an_answer_that_is_cut_off_ends_with_the_code_of_what_passes(
+    shop: Shop, rows: str, store: Store, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = shop.write(source={"parquet": f"{rows}/*.parquet"}, stages=PUBLIC)
+    monkeypatch.setattr(CutOff, "endpoint", store.endpoint)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), CutOff) as proxy:
+        threading.Thread(target=proxy.serve_forever, daemon=True).start()
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{proxy.server_address[1]}")
+        said = call("run", job, "--output", shop.folder / "out")
+        proxy.shutdown()
+    assert said.code == 1
+    assert "cannot be read from its store; run the same command again" in said.err
+    assert shop.left() == []
 
 
 @pytest.fixture

@@ -1,0 +1,198 @@
+"""The fast scores of a search are those of the straightforward computation, bit for bit, and so are the choices.
+
+In: drawn plans of several stages. Holds: each plan that a search compares has the score that adding up all stages anew gives.
+Not covered: whether the score is a good one (test_weights).
+"""
+
+import cProfile
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import dp_pipelines as dp
+from dp_pipelines.accounting.comparison import rough_epsilon
+from dp_pipelines.accounting.estimate import epsilon_of_sums, rough
+from dp_pipelines.accounting.mechanism_record import MechanismRecord
+from dp_pipelines.accounting.record_kinds import kind_of as record_kind_of
+from dp_pipelines.errors import BudgetError
+from dp_pipelines.planning import choose, expected_error, reserve, stage
+from dp_pipelines.planning.candidate import Chosen, Queries, TotalBudget
+from dp_pipelines.planning.noise_levels import noise_search
+from dp_pipelines.planning.plan import Plan
+from dp_pipelines.query.query import PrivatePartitions, Query
+
+PUBLIC = dp.PublicPartitions(keys=[("a",), ("b",)])
+
+
+class Straightforward:
+    """Scores by their definition: every sum is made anew for every plan."""
+
+    def __init__(self, queries: Queries, budget: TotalBudget) -> None:
+        self.queries, self.budget = queries, budget
+
+    def level(self, chosen: Chosen) -> float:
+        budget, stages = self.budget, len(self.queries)
+        free, asked = (
+            [expected_error.terms(self.queries[n], chosen[n], budget, stages, asked=fixed) for n in chosen]
+            for fixed in (False, True)
+        )
+
+        def cost(level: float) -> float:
+            return rough([*asked, *(terms.at(level) for terms in free)], budget.delta, runs=budget.runs)
+
+        if not any(candidate.weights for candidate in chosen.values()):
+            if cost(1.0) <= budget.epsilon:
+                return 1 / budget.epsilon
+            raise BudgetError(field="budget", message="is too small")
+        return noise_search.least_level(cost, budget.epsilon, start=1 / budget.epsilon, tolerance=1e-3)
+
+    def score(self, chosen: Chosen) -> float:
+        try:
+            level = self.level(chosen)
+        except BudgetError:
+            return math.inf
+        total = 0.0
+        for name, candidate in chosen.items():
+            query, score = self.queries[name], 0.0
+            for item, law in candidate.laws.items():
+                if item != "selection":
+                    noise = candidate.multiplier(item, level, self.budget) * (math.sqrt(2) if law == "laplace" else 1)
+                    noise *= reserve.at_middle(query.bounds.candidates, law)
+                    score += stage.noisy_statistics(query, candidate.centred)[item] * math.log(noise)
+            if isinstance(query.partitions, PrivatePartitions):
+                half = expected_error.expected_half_keep(query, candidate, level, self.budget, len(self.queries))
+                score += query.partitions.weight * math.log(half)
+            total += candidate.of_weight * score
+        return total
+
+
+class Both(expected_error.ExpectedErrors):
+    """Fails where the two differ in a bit."""
+
+    def score(self, chosen: Chosen) -> float:
+        fast = super().score(chosen)
+        assert fast == Straightforward(self._queries, self.budget).score(chosen)
+        return fast
+
+
+@st.composite
+def metrics(draw: st.DrawFn, stddevs: bool) -> dict[str, dp.Metric]:
+    weight = st.floats(0.1, 4)
+    made: dict[str, dp.Metric] = {"rows": dp.Count(weight=draw(weight))}
+    if stddevs and draw(st.booleans()):
+        made["rows"] = dp.Count(stddev=draw(st.floats(200, 500)))
+    if draw(st.booleans()):
+        made["total"] = dp.Sum("v", min_value=draw(st.integers(-9, 0)), max_value=draw(st.integers(1, 99)))
+    if draw(st.booleans()):
+        made["mean"] = dp.Mean("v", min_value=0, max_value=60, weight=draw(weight))
+    if draw(st.booleans()):
+        made["users"] = dp.PrivacyIdCount(weight=draw(weight))
+    return made
+
+
+@st.composite
+def queries(draw: st.DrawFn, pure: bool) -> Query:
+    strategies = ("laplace", "gaussian", "weighted_gaussian", "truncated_geometric", "auto")
+    private = None if pure else dp.PrivatePartitions(strategy=draw(st.sampled_from(strategies)))
+    return Query(
+        privacy_unit="u",
+        partition_by="k",
+        metrics=draw(metrics(not pure)),
+        bounds=dp.ContributionBounds(
+            max_partitions_contributed=draw(st.integers(1, 40)),
+            max_contributions_per_partition=draw(st.integers(1, 4)),
+        ),
+        partitions=draw(st.sampled_from([PUBLIC, private])) if private else PUBLIC,
+    )
+
+
+@st.composite
+def plans(draw: st.DrawFn) -> dict[str, object]:
+    pure = draw(st.booleans()) and draw(st.booleans())
+    stages = draw(st.lists(queries(pure), min_size=1, max_size=5))
+    return {
+        "epsilon": draw(st.sampled_from([0.05, 0.5, 1.0, 3.0, 8.0])),
+        "delta": 0.0 if pure else draw(st.sampled_from([1e-9, 1e-6, 1e-3])),
+        "runs": draw(st.sampled_from([1, 2, 30])),
+        "stages": {f"s{number}": query for number, query in enumerate(stages)},
+        "shares": {f"s{number}": draw(st.floats(0.1, 3)) for number in range(len(stages))},
+    }
+
+
+@given(plans())
+@settings(deadline=None, max_examples=15)
+def test_every_score_of_a_search_is_that_of_the_straightforward_computation(arguments: dict[str, object]) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(choose, "ExpectedErrors", Both)
+        fast = _calibrated(arguments)
+        patch.setattr(choose, "ExpectedErrors", Straightforward)
+        assert fast == _calibrated(arguments)
+
+
+def _calibrated(arguments: dict[str, object]) -> object:
+    try:
+        return Plan(**arguments).calibrated  # type: ignore[arg-type]
+    except BudgetError as error:
+        return error.message
+
+
+@given(plans())
+@settings(deadline=None, max_examples=10)
+def test_the_noise_of_others_without_a_stage_is_that_of_the_straightforward_computation(
+    arguments: dict[str, object],
+) -> None:
+    try:
+        plan = Plan(**arguments)  # type: ignore[arg-type]
+    except BudgetError:
+        return
+    fixed = {(name, item) for name, query in plan.queries.items() for item in stage.fixed_noise(query)}
+    whole = rough_epsilon(plan.mechanisms, plan.delta, runs=plan.runs)
+    for described in plan.to_json()["stages"]:
+        left = [record for record in plan.mechanisms if record.stage != described["name"]]
+
+        def cost(level: float, left: list[MechanismRecord] = left) -> float:
+            levels = [1.0 if (r.stage, r.name) in fixed else level for r in left]
+            terms = [record_kind_of(r).terms(r).at(at) for r, at in zip(left, levels, strict=True)]
+            return rough(terms, plan.delta, runs=plan.runs)
+
+        if "noise_of_others_without" in described:
+            expected = noise_search.least_level(cost, whole, start=1.0, tolerance=1e-3)
+            assert described["noise_of_others_without"] == expected
+
+
+@given(
+    squares=st.floats(1e-6, 1e4),
+    added=st.floats(1e-3, 1e4) | st.just(math.inf),
+    rest=st.floats(1e-12, 0.1),
+    against=st.floats(1e-3, 1e3),
+)
+def test_an_epsilon_that_is_only_compared_is_on_the_side_of_the_whole_one(
+    squares: float, added: float, rest: float, against: float
+) -> None:
+    whole = epsilon_of_sums(squares, added, rest)
+    limits = (against, whole, math.nextafter(whole, 0), math.nextafter(whole, math.inf))
+    for limit in (limit for limit in limits if limit > 1e-300):
+        compared = epsilon_of_sums(squares, added, rest, against=limit)
+        assert (compared <= limit) == (whole <= limit)
+
+
+def test_four_times_the_stages_take_a_small_multiple_of_the_calls() -> None:
+    def calls(number: int) -> int:
+        many = {
+            f"s{n}": Query(
+                privacy_unit="u",
+                partition_by="k",
+                metrics={"rows": dp.Count(), "total": dp.Sum("v", min_value=0, max_value=10 + n)},
+                bounds=dp.ContributionBounds(max_partitions_contributed=2, max_contributions_per_partition=1),
+                partitions=dp.PrivatePartitions(),
+            )
+            for n in range(number)
+        }
+        with cProfile.Profile() as profile:
+            Plan(epsilon=1.0, delta=1e-6, stages=many).to_json()
+        return sum(entry.callcount for entry in profile.getstats())
+
+    calls(2)
+    assert calls(40) < 6 * calls(10)  # where each score asks every stage it is ten times
