@@ -142,13 +142,6 @@ def scheduled(folder: pathlib.Path) -> None:
     call(folder, sys.executable, "examples/ta_feng/demo.py", "--output", "out")
 
 
-def synthetic(folder: pathlib.Path) -> None:
-    """The reports of made-up rows, which read none."""
-    ta_feng_in(folder)
-    for name in ("shop", "weekly"):
-        call(folder, PROGRAM, "run", f"examples/ta_feng/{name}.yaml", "--synthetic", "--output", name)
-
-
 def departments(folder: pathlib.Path) -> None:
     """Answers of devices, shuffled and not."""
     ta_feng_in(folder)
@@ -211,9 +204,7 @@ STEPS: dict[str, tuple[Step, tuple[str, ...]]] = {
     "README": (page("README.md"), ("matplotlib",)),
     "docs/tutorial.md": (page("docs/tutorial.md"), ()),
     "docs/sql.md": (page("docs/sql.md"), ()),
-    "docs/session.md": (page("docs/session.md"), ("matplotlib", "pandas", "polars")),
     "docs/beam.md": (page("docs/beam.md"), ()),
-    "docs/models.md": (page("docs/models.md"), ("onnx",)),
     "docs/describe.md": (page("docs/describe.md"), ()),
     "examples/ta_feng/shop.yaml": (job("ta_feng/shop.yaml"), ()),
     "examples/ta_feng/weekly.yaml": (job("ta_feng/weekly.yaml"), ()),
@@ -221,7 +212,6 @@ STEPS: dict[str, tuple[Step, tuple[str, ...]]] = {
     "examples/ta_feng/federated.yaml": (job("ta_feng/federated.yaml"), ("numba",)),
     "examples/ta_feng/scheduled.yaml": (scheduled, ()),
     "examples/tax_units: train, predict, export, report": (tax_units, ("onnx",)),
-    "examples with --synthetic": (synthetic, ()),
     "examples/collect": (departments, ()),
     "examples/notebook": (notebook, ("polars", "matplotlib")),
     "examples/pipeline_dp": (pipeline_dp, ("pipeline_dp",)),
