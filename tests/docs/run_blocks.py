@@ -20,7 +20,7 @@ def run(command: list[str], folder: pathlib.Path) -> subprocess.CompletedProcess
     """A command in the page's folder, with the installed program on its path."""
     path = os.pathsep.join([str(pathlib.Path(sys.executable).parent), os.environ["PATH"]])
     return subprocess.run(
-        command, cwd=folder, env={**os.environ, "PATH": path}, capture_output=True, text=True, timeout=300
+        command, cwd=folder, env={**os.environ, "PATH": path}, capture_output=True, text=True, timeout=900
     )
 
 

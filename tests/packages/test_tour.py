@@ -85,7 +85,7 @@ def test_the_tour_asks_every_function_of_the_installed_duckdb(
 ) -> None:
     done = toured(environment, tmp_path, "SQL whitelist")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "tour: 1 steps, none failed" in done.stdout
+    assert done.stdout.endswith("none failed\n")
 
 
 @pytest.mark.slow
@@ -112,13 +112,13 @@ def test_a_duckdb_that_answers_otherwise_is_found_by_the_name_of_the_function(
     assert "FAILED in the tour: every function of the SQL whitelist" in done.stdout
 
 
-def test_a_step_that_fails_is_named_last(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_step_that_fails_is_named(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(folder: pathlib.Path) -> None:
         tour.call(folder, sys.executable, "-c", "raise SystemExit(3)")
 
-    assert tour.run({"one": (lambda folder: None, ()), "two": (fails, ()), "three": (fails, ("no_such_package",))}) == [
-        "two"
-    ]
+    steps = {"one": (lambda folder: None, ()), "two": (fails, ()), "three": (fails, ("no_such_package",))}
+    monkeypatch.setattr(tour, "STEPS", steps)
+    assert tour.run(list(steps)) == ["two"]
     printed = capsys.readouterr().out
     assert "ended with 3, not 0" in printed
     assert "three: left out without no_such_package" in printed

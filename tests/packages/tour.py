@@ -8,6 +8,7 @@ used. Not covered: statistics, engines, privacy: the tests have these.
 """
 
 import argparse
+import concurrent.futures
 import importlib.util
 import json
 import os
@@ -17,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Callable
 
 import dp_pipelines
@@ -28,6 +30,9 @@ from tests.packages import expressions, made_up_rows
 
 PROGRAM = str(pathlib.Path(sys.executable).with_name("dp-pipelines"))
 EXAMPLES = ROOT / "examples"
+WORKERS = 2
+"""Steps at a time: some wait for processes of their own."""
+
 MOST_SECONDS = 600
 """Of one command: more is a command that waits for something."""
 
@@ -137,13 +142,6 @@ def scheduled(folder: pathlib.Path) -> None:
     call(folder, sys.executable, "examples/ta_feng/demo.py", "--output", "out")
 
 
-def synthetic(folder: pathlib.Path) -> None:
-    """The reports of made-up rows, which read none."""
-    ta_feng_in(folder)
-    for name in ("shop", "weekly"):
-        call(folder, PROGRAM, "run", f"examples/ta_feng/{name}.yaml", "--synthetic", "--output", name)
-
-
 def departments(folder: pathlib.Path) -> None:
     """Answers of devices, shuffled and not."""
     ta_feng_in(folder)
@@ -206,9 +204,7 @@ STEPS: dict[str, tuple[Step, tuple[str, ...]]] = {
     "README": (page("README.md"), ("matplotlib",)),
     "docs/tutorial.md": (page("docs/tutorial.md"), ()),
     "docs/sql.md": (page("docs/sql.md"), ()),
-    "docs/session.md": (page("docs/session.md"), ("matplotlib", "pandas", "polars")),
     "docs/beam.md": (page("docs/beam.md"), ()),
-    "docs/models.md": (page("docs/models.md"), ("onnx",)),
     "docs/describe.md": (page("docs/describe.md"), ()),
     "examples/ta_feng/shop.yaml": (job("ta_feng/shop.yaml"), ()),
     "examples/ta_feng/weekly.yaml": (job("ta_feng/weekly.yaml"), ()),
@@ -216,7 +212,6 @@ STEPS: dict[str, tuple[Step, tuple[str, ...]]] = {
     "examples/ta_feng/federated.yaml": (job("ta_feng/federated.yaml"), ("numba",)),
     "examples/ta_feng/scheduled.yaml": (scheduled, ()),
     "examples/tax_units: train, predict, export, report": (tax_units, ("onnx",)),
-    "examples with --synthetic": (synthetic, ()),
     "examples/collect": (departments, ()),
     "examples/notebook": (notebook, ("polars", "matplotlib")),
     "examples/pipeline_dp": (pipeline_dp, ("pipeline_dp",)),
@@ -245,31 +240,30 @@ def is_installed(name: str) -> bool:
         return False
 
 
-def processor_seconds() -> float:
-    """Return the processor time of this process and of those that it waited for."""
-    return sum(os.times()[:4])
+def taken(name: str) -> bool:
+    """Take a step, or leave it out; print what came of it. Returns False if it failed."""
+    step, needed = STEPS[name]
+    missing = [package for package in needed if not is_installed(package)]
+    if missing:
+        print(f"-              {name}: left out without {', '.join(missing)}", flush=True)
+        return True
+    began, failure = time.monotonic(), ""
+    with tempfile.TemporaryDirectory(prefix="tour-", ignore_cleanup_errors=True) as folder:
+        try:
+            step(pathlib.Path(folder).resolve())
+        except StepError as error:
+            failure = f"\n{str(error)[-4000:]}"
+        except Exception:  # another package that behaves otherwise may fail in any way
+            failure = f"\n{traceback.format_exc()[-4000:]}"
+    verdict = "FAILED" if failure else "ok"
+    print(f"{verdict:6} {time.monotonic() - began:5.1f} s  {name}{failure}", flush=True)
+    return not failure
 
 
-def run(steps: dict[str, tuple[Step, tuple[str, ...]]]) -> list[str]:
-    """Run steps in their order; return the names of those that fail."""
-    failed = []
-    for name, (step, needed) in steps.items():
-        missing = [package for package in needed if not is_installed(package)]
-        if missing:
-            print(f"-         {name}: left out without {', '.join(missing)}", flush=True)
-            continue
-        began, used = time.monotonic(), processor_seconds()
-        with tempfile.TemporaryDirectory(prefix="tour-", ignore_cleanup_errors=True) as folder:
-            try:
-                step(pathlib.Path(folder).resolve())
-                verdict = "ok"
-            except (StepError, subprocess.TimeoutExpired, OSError) as error:
-                failed.append(name)
-                verdict = "FAILED"
-                print(str(error)[-4000:], flush=True)
-        wall, processor = time.monotonic() - began, processor_seconds() - used
-        print(f"{verdict:6} {wall:5.1f} s, {processor:5.1f} s of a processor  {name}", flush=True)
-    return failed
+def run(names: list[str]) -> list[str]:
+    """Take steps, two at a time; return the names of those that failed."""
+    with concurrent.futures.ThreadPoolExecutor(WORKERS) as workers:
+        return [name for name, well in zip(names, workers.map(taken, names), strict=True) if not well]
 
 
 def main() -> int:
@@ -278,9 +272,7 @@ def main() -> int:
     parser.add_argument("--only", metavar="WORDS", action="append", help="only steps whose names contain these words")
     parser.add_argument("--list", action="store_true", help="print the names of the steps")
     given = parser.parse_args()
-    chosen = {
-        name: step for name, step in STEPS.items() if not given.only or any(words in name for words in given.only)
-    }
+    chosen = [name for name in STEPS if not given.only or any(words in name for words in given.only)]
     if given.list:
         print("\n".join(chosen))
         return 0
@@ -289,8 +281,11 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="tour-user-", ignore_cleanup_errors=True) as own:
         for variable in ("XDG_CACHE_HOME", "XDG_STATE_HOME"):
             os.environ[variable] = f"{own}/{variable.lower()}"  # neither caches nor accounts of the user
+        began = time.monotonic()
         failed = run(chosen)
-    print(f"FAILED in the tour: {', '.join(failed)}" if failed else f"tour: {len(chosen)} steps, none failed")
+    seconds = f"{time.monotonic() - began:.0f} s, {sum(os.times()[:4]):.0f} s of processors"
+    print(f"tour: {len(chosen)} steps in {seconds}", flush=True)
+    print(f"FAILED in the tour: {', '.join(failed)}" if failed else "none failed", flush=True)
     return 1 if failed else 0
 
 
