@@ -11,8 +11,8 @@ import argparse
 import concurrent.futures
 import contextlib
 import itertools
-import re
 import queue
+import re
 import sys
 import tempfile
 import time
