@@ -60,7 +60,7 @@ def coins(stage: StagePlan, selection: Selection, replays: int) -> Decisions:
     """
     if selection.noise is None:
         first, second, at = _totals_of_coins(selection)
-        pieces = recount.Bounds.of(stage.query.bounds).partitions
+        pieces = recount.DeclaredBounds.of(stage.query.bounds).partitions
         probabilities = (at(first), at(second))
         tried = [first, second]
     else:
@@ -109,7 +109,7 @@ def _totals_of_coins(selection: Selection) -> tuple[int, int, Callable[[int], fl
 
 def hides(selection: Selection, stage: StagePlan) -> float:
     """The largest probability, over all numbers of partitions, that noise alone reveals a unit alone in its partitions."""
-    noise, most = selection.noise, recount.Bounds.of(stage.query.bounds).partitions
+    noise, most = selection.noise, recount.DeclaredBounds.of(stage.query.bounds).partitions
     assert noise is not None
     if not _weighted(stage, selection):
         first = worst.coarse(np.array([selection.min_users]), noise).item()
@@ -158,10 +158,10 @@ def ranks(stage: StagePlan, place: int, replays: int) -> Decisions:
         place: of the statistic.
         replays: how many.
     """
-    around, rows = stage.statistics[place].cells, recount.Bounds.of(stage.query.bounds).rows_of_partition
+    around, rows = stage.statistics[place].cells, recount.DeclaredBounds.of(stage.query.bounds).rows_of_partition
     assert isinstance(around, Around)
     epsilon = stage.calibration(place).decision_epsilon
-    pieces = recount.Bounds.of(stage.query.bounds).partitions
+    pieces = recount.DeclaredBounds.of(stage.query.bounds).partitions
     # Rows between two candidates that are alike draw them apart by `whole` each, where the quantile lies far on one side.
     below = around.whole > around.part
     aside = -(-around.part * rows // (around.whole - around.part)) if below else 1
@@ -185,7 +185,7 @@ def medians(stage: StagePlan, place: int, replays: int) -> Decisions:
         place: of the statistic.
         replays: how many.
     """
-    points, pieces = stage.statistics[place].cells, recount.Bounds.of(stage.query.bounds).partitions
+    points, pieces = stage.statistics[place].cells, recount.DeclaredBounds.of(stage.query.bounds).partitions
     assert isinstance(points, Points)
     numbers, smoothing = points.numbers, smooth_median.smoothing(stage.calibration(place))
     upper = [(numbers - 1) // 2, (numbers - 1) // 2 + 1]

@@ -45,7 +45,7 @@ ACCURACY = 1e-5
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Bounds:
+class DeclaredBounds:
     """The bounds that the owner of a job declares.
 
     Args:
@@ -59,7 +59,7 @@ class Bounds:
     rows: int | None
 
     @classmethod
-    def of(cls, declared: ContributionBounds) -> "Bounds":
+    def of(cls, declared: ContributionBounds) -> "DeclaredBounds":
         """Return the bounds of a job; with the largest candidate where a run chooses the bound on partitions."""
         rows = declared.max_contributions
         if rows is not None:
@@ -164,18 +164,18 @@ class Reach:
         return LatticeSteps(l0=self.coordinates, linf=most, l1=total, l2_squared=max(bound, 1))
 
 
-def _rows_of(largest: int, bounds: Bounds) -> Reach:
+def _rows_of(largest: int, bounds: DeclaredBounds) -> Reach:
     """Each row adds up to `largest`: the rows of a partition come together, unless rows are bounded in all."""
     if bounds.rows is None:
         return _in_each_partition(largest * bounds.rows_of_partition, bounds)
     return Reach(unit=largest, coordinates=bounds.rows, per_coordinate=bounds.rows, in_total=bounds.rows)
 
 
-def _in_each_partition(unit: int, bounds: Bounds) -> Reach:
+def _in_each_partition(unit: int, bounds: DeclaredBounds) -> Reach:
     return Reach(unit=unit, coordinates=bounds.partitions, per_coordinate=1, in_total=bounds.partitions)
 
 
-def _of_cells(statistic: Statistic, bounds: Bounds) -> Reach:
+def _of_cells(statistic: Statistic, bounds: DeclaredBounds) -> Reach:
     one = 1 << COUNT_BITS
     if bounds.rows is not None:
         return _rows_of(one, bounds)
@@ -183,7 +183,7 @@ def _of_cells(statistic: Statistic, bounds: Bounds) -> Reach:
     return Reach(unit=one, coordinates=rows, per_coordinate=bounds.rows_of_partition, in_total=rows)
 
 
-def _of_vectors(statistic: Statistic, bounds: Bounds) -> Reach:
+def _of_vectors(statistic: Statistic, bounds: DeclaredBounds) -> Reach:
     vectors = statistic.vectors
     assert isinstance(vectors, VectorLattice)
     numbers = vectors.size * bounds.partitions
@@ -197,7 +197,7 @@ def _of_vectors(statistic: Statistic, bounds: Bounds) -> Reach:
     return Reach(unit=vectors.bound, coordinates=numbers, per_coordinate=1, in_total=total, squares=bounds.partitions)
 
 
-def _of_products(statistic: Statistic, bounds: Bounds) -> Reach:
+def _of_products(statistic: Statistic, bounds: DeclaredBounds) -> Reach:
     vectors = statistic.vectors
     assert isinstance(vectors, Moments)
     if bounds.rows is None:
@@ -216,7 +216,7 @@ def _of_products(statistic: Statistic, bounds: Bounds) -> Reach:
     )
 
 
-def _of_training(statistic: Statistic, bounds: Bounds) -> Reach:
+def _of_training(statistic: Statistic, bounds: DeclaredBounds) -> Reach:
     assert isinstance(statistic, TrainingSums)
     vectors = statistic.of_units
     whole = math.ceil(vectors.squares)
@@ -229,7 +229,7 @@ def _largest(statistic: Statistic) -> int:
     return statistic.lattice.largest
 
 
-REACHES: Mapping[type[Statistic], Callable[[Statistic, Bounds], Reach]] = {
+REACHES: Mapping[type[Statistic], Callable[[Statistic, DeclaredBounds], Reach]] = {
     # The first that a statistic is an instance of: subclasses come first.
     UnitCount: lambda statistic, bounds: _in_each_partition(1 << COUNT_BITS, bounds),
     RowCount: lambda statistic, bounds: _rows_of(1 << COUNT_BITS, bounds),
@@ -259,7 +259,7 @@ def reach(statistic: Statistic, query: Query) -> Reach:
     kind = next((kind for kind in REACHES if isinstance(statistic, kind)), None)
     if kind is None:
         raise LookupError(f"how far a unit moves {statistic.kind} is not known to the audit")
-    found, level = REACHES[kind](statistic, Bounds.of(query.bounds)), query.level
+    found, level = REACHES[kind](statistic, DeclaredBounds.of(query.bounds)), query.level
     if level is not None:
         once_in_each = level.leaves or isinstance(statistic, UnitCount)
         return found.grouped(1 if once_in_each else level.most_leaves, level.groups)
@@ -330,7 +330,7 @@ def recounted(stage: StagePlan, counted: Mapping[str, RollupLevel]) -> StagePlan
 
 def loose_bounds(layout: Layout, query: Query) -> list[str]:
     """Describe each bound given to workers that lets through more than the job declares, or none where it declares one."""
-    declared = Bounds.of(query.bounds)
+    declared = DeclaredBounds.of(query.bounds)
     pairs = (
         ("partitions of a unit", layout.max_partitions, declared.partitions),
         ("rows of a unit in a partition", layout.max_rows_per_partition, declared.rows_of_partition),

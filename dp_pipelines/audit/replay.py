@@ -135,7 +135,7 @@ def cost(stage: StagePlan, task: TrainModel | None) -> int:
             continue
         total += by_mechanism(COSTS, statistic)(stage, statistic, noise)
     if stage.selection is not None and not stage.selection.released:
-        total += recount.Bounds.of(stage.query.bounds).partitions
+        total += recount.DeclaredBounds.of(stage.query.bounds).partitions
     kind = stage.kind
     if isinstance(kind, BestKind):
         total += kind.choice.k * (ROW_OF_EXPONENTIAL if kind.choice.mechanism == "exponential" else 5)
@@ -147,7 +147,7 @@ def _cost_of_noise(stage: StagePlan, statistic: Statistic, noise: Noise) -> int:
 
 
 def _cost_of_ranks(stage: StagePlan, statistic: Statistic, noise: Noise) -> int:
-    return 5 * recount.Bounds.of(stage.query.bounds).partitions
+    return 5 * recount.DeclaredBounds.of(stage.query.bounds).partitions
 
 
 def _cost_of_median(stage: StagePlan, statistic: Statistic, noise: Noise) -> int:

@@ -57,6 +57,25 @@ def test_the_bound_is_that_of_the_theorem(people: int, local: str, delta: float)
     assert Decimal(found) >= min(theorem, Decimal(local)) * (1 - Decimal("1e-30"))
 
 
+@pytest.mark.parametrize("delta", [0.5, 0.2, 1e-2, 1e-6, 1e-12])
+@pytest.mark.parametrize("people", [1, 20, 23, 233, 1000, 30_000, 10**12])
+def test_the_largest_local_epsilon_is_that_of_the_condition(people: int, delta: float) -> None:
+    """Feldman, McMillan, Talwar, FOCS 2021, theorem 3.1: at most log(n / (16 log(2 / delta))), here in decimal numbers."""
+    with decimal.localcontext(decimal.Context(prec=40)):
+        condition = (people / (16 * (2 / Decimal(delta)).ln())).ln()
+        wanted = max(Decimal(0), condition.quantize(Decimal("0.0001"), decimal.ROUND_FLOOR))
+    assert most_local_epsilon(people, delta) == wanted
+    if wanted:
+        assert amplified(wanted, reports=people, delta=delta) <= float(wanted)
+        with pytest.raises(RequestError, match=f"must be at most {wanted}"):
+            amplified(wanted + Decimal("0.0001"), reports=people, delta=delta)
+
+
+def test_an_answer_costs_no_more_behind_a_shuffler_than_without_one() -> None:
+    assert amplified(Decimal("0.001"), reports=233, delta=1e-6) == 0.001  # the theorem alone says .00104
+    assert local_epsilon_for(1e-9, reports=1_000_000, delta=1e-6) == 0
+
+
 def test_a_bound_a_fifth_as_large_is_found() -> None:
     epsilon = amplified(Decimal(3), reports=30_000, delta=1e-9)
     assert exact_divergence(3.0, 30_000, epsilon / 5) > 1e-9

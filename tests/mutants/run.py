@@ -4,7 +4,7 @@ In: the table of faults, the seeded sample of random ones, or every small change
 many were found; exit code 1 where the table or a module has one that was not, or where too many of the sample were not. Holds:
 all tests that decide pass on the copy as it is; a fault at import, planted first, shows that they run on the copy.
 
-    python tests/mutants/run.py [--random | --every MODULE...] [--only TEXT] [--workers 2] [--keep FILE]
+    python tests/mutants/run.py [--random | --every MODULE...] [--only EXPRESSION] [--workers 2] [--keep FILE]
 """
 
 import argparse
@@ -12,6 +12,7 @@ import concurrent.futures
 import contextlib
 import itertools
 import queue
+import re
 import sys
 import tempfile
 import time
@@ -28,6 +29,9 @@ from tests.mutants.kept import Kept, Known  # noqa: E402
 from tests.mutants.random_mutants import Mutant  # noqa: E402
 from tests.mutants.syntax import Trees  # noqa: E402
 from tests.mutants.tree import Answer, Copy  # noqa: E402
+
+INSIDE = "dp_pipelines/"
+"""Where a copy has all modules."""
 
 SAMPLE = 400
 WANTED = 0.95
@@ -134,7 +138,9 @@ def path_of(module: str, files: dict[str, Path]) -> str:
 def must_be_the_copy(copy: Copy, tests: Sequence[str]) -> None:
     """Stop where a fault at import is not found: these tests run on other files."""
     init = copy.root / "dp_pipelines" / "__init__.py"
-    if not copy.run_with("__init__.py", "raise RuntimeError('planted')\n" + init.read_text(), tests, limit=600).found:
+    if not copy.run_with(
+        INSIDE + "__init__.py", "raise RuntimeError('planted')\n" + init.read_text(), tests, limit=600
+    ).found:
         sys.exit("the tests do not import the copy")
 
 
@@ -172,9 +178,9 @@ def planted(copy: Copy, path: str, text: str, nodes: Sequence[str], seen: Known)
 def run_table(number: int, only: str, kept: Kept) -> int:
     """Every fault of the table is found by its own tests."""
     begun, trees, places = time.monotonic(), Trees(modules()), table.tests(ROOT)
-    faults = [fault for fault in table.faults() if only in fault.subject + fault.fault]
+    faults = [fault for fault in table.faults() if re.search(only, fault.subject + fault.fault)]
     nodes = {fault: table.nodes(fault, places) for fault in faults}
-    texts = {fault: trees.changed(fault.where, fault.module, fault.before, fault.after) for fault in faults}
+    texts = {fault: text_of(fault, trees) for fault in faults}
     missed = []
     with workers(number) as made:
         everything = sorted({node for of_one in nodes.values() for node in of_one})
@@ -184,8 +190,8 @@ def run_table(number: int, only: str, kept: Kept) -> int:
 
         def plant(copy: Copy, fault: table.Fault) -> str:
             if fault.fault not in kept:
-                module, text = texts[fault]
-                answer = planted(copy, path_of(module, trees.files), text, nodes[fault], seen)
+                path, text = texts[fault]
+                answer = planted(copy, path, text, nodes[fault], seen)
                 if answer.word not in ("found", "too long"):  # what stops everything shows nothing of its test
                     print(answer.said[-1500:])
                 kept[fault.fault] = f"{answer.word} in {answer.seconds:.1f} s"
@@ -199,6 +205,14 @@ def run_table(number: int, only: str, kept: Kept) -> int:
     return 1 if missed else 0
 
 
+def text_of(fault: table.Fault, trees: Trees) -> tuple[str, str]:
+    """The file in which a fault stands, from the copy's root, and its text with the fault."""
+    if fault.file:
+        return fault.file, fault.changed_file(ROOT)
+    module, text = trees.changed(fault.where, fault.module, fault.before, fault.after)
+    return INSIDE + path_of(module, trees.files), text
+
+
 def population() -> list[Mutant]:
     """All random mutants that the sample is taken from."""
     files = modules()
@@ -209,7 +223,9 @@ def population() -> list[Mutant]:
 def run_random(number: int, only: str, kept: Kept) -> int:
     """Of a sample of random mutants, those that are not shown to change nothing are found, but for one in twenty."""
     begun = time.monotonic()
-    chosen = [mutant for mutant in random_mutants.sample(population(), SAMPLE) if only in mutant.name + mutant.module]
+    chosen = [
+        mutant for mutant in random_mutants.sample(population(), SAMPLE) if re.search(only, mutant.name + mutant.module)
+    ]
     shown, survived, several = of_mutants(number, chosen, kept)
     part = 1 - survived / max(1, several)
     print(f"{shown} of {shown + several} are shown to change nothing; of the others {part:.1%} were found")
@@ -222,7 +238,7 @@ def run_every(number: int, prefixes: Sequence[str], only: str, kept: Kept) -> in
     begun, files = time.monotonic(), modules()
     names = [name for name in files if name.startswith(tuple(prefixes)) and name.startswith(tuple(ROOMS))]
     everything = [m for name in names for m in random_mutants.mutants(name, files[name].read_text(), thorough=True)]
-    chosen = [mutant for mutant in everything if only in mutant.name + mutant.module]
+    chosen = [mutant for mutant in everything if re.search(only, mutant.name + mutant.module)]
     shown, survived, several = of_mutants(number, chosen, kept, thorough=True)
     print(f"{shown} of {shown + several} are shown to change nothing; {survived} of the others survived")
     print(f"{time.monotonic() - begun:.0f} s")
@@ -257,7 +273,7 @@ def of_mutants(number: int, chosen: Sequence[Mutant], kept: Kept, *, thorough: b
                 path = path_of(mutant.module, files)
                 nodes = seen.deciding(ROOMS[room_of(mutant)], f"{path}:{mutant.line}" if mutant.line else "")
                 text = random_mutants.planted(files[mutant.module].read_text(), mutant, thorough=thorough)
-                answer = planted(copy, path, text, nodes, seen) if nodes else None
+                answer = planted(copy, INSIDE + path, text, nodes, seen) if nodes else None
                 kept[question] = f"{answer.word} in {answer.seconds:.1f} s" if answer else "SURVIVED: no test calls it"
             return str(kept[question])
 
@@ -280,7 +296,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--random", action="store_true", help="the sample of random mutants instead of the table")
     parser.add_argument("--every", nargs="+", metavar="MODULE", help="every mutant of modules whose names begin so")
-    parser.add_argument("--only", default="", help="those whose text holds this")
+    parser.add_argument("--only", default="", help="those whose text this regular expression matches")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--keep", type=Path, help="write answers here, and go on from there the next time")
     asked = parser.parse_args()

@@ -43,6 +43,7 @@ class Fault:
         module: the last parts of the module's name; heeded only where the place is in several modules of that qualified name.
         before: the syntax of the place.
         after: what stands there instead.
+        file: of a fault that is not in Python: its path from the root, which holds `before` once; `where` is a name in it.
         found_by: names of tests, as `test_name`, `test_name[parameter]` or, where several files have it, `file::test_name`.
     """
 
@@ -53,6 +54,18 @@ class Fault:
     before: str
     after: str
     found_by: tuple[str, ...]
+    file: str = ""
+
+    def changed_file(self, root: Path) -> str:
+        """Return the text of `file` with the fault.
+
+        Raises:
+            LookupError: it does not hold the piece once.
+        """
+        text = (root / self.file).read_text()
+        if text.count(self.before) != 1 or self.where not in text:
+            raise LookupError(f"{self.fault}: {self.file} holds {self.before!r} {text.count(self.before)} times")
+        return text.replace(self.before, self.after)
 
 
 def faults() -> list[Fault]:

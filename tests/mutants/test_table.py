@@ -24,6 +24,9 @@ def trees() -> Trees:
 def test_every_fault_stands_in_one_place_and_its_change_is_one(trees: Trees) -> None:
     wrong = []
     for fault in table.faults():
+        if fault.file:
+            assert fault.changed_file(ROOT) != (ROOT / fault.file).read_text()
+            continue
         try:
             module, text = trees.changed(fault.where, fault.module, fault.before, fault.after)
         except NoPlace as error:

@@ -126,12 +126,12 @@ class Copy:
         """Run tests while a file of the copy holds another text.
 
         Args:
-            path: of the file, under the copy's dp_pipelines/.
+            path: of the file, from the copy's root.
             text: what it holds meanwhile.
             tests: node ids.
             limit: seconds after which they are cut off.
         """
-        file = self.root / "dp_pipelines" / path
+        file = self.root / path
         kept, times = file.read_bytes(), file.stat()
         try:
             file.write_text(text)

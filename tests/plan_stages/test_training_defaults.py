@@ -25,6 +25,26 @@ def stages(**changed: Any) -> dict[str, TrainModel]:
     return {"m": task(**changed)}
 
 
+@pytest.mark.parametrize("place", [0, 1, 2])
+@pytest.mark.parametrize(
+    ("changed", "field"),
+    [({"held_out": 0.3}, "held_out"), ({"privacy_unit": ("u", "v")}, "privacy_unit")],
+)
+def test_train_stages_that_divide_units_in_two_ways_are_refused(
+    changed: dict[str, Any], field: str, place: int
+) -> None:
+    """A unit would train in one stage and be held out in the other, and pay for one of them: whichever stage differs."""
+    names = ["first", "second", "third"]
+    alike = {name: task(held_out=0.2) for name in names}
+    training_parts.check_together(alike, names)
+    unlike = alike | {names[place]: task(**{"held_out": 0.2, **changed})}
+    named = names[place] if place else names[1]
+    with pytest.raises(RequestError, match=rf"^stages\.{named}\.{field}: differs from that of 'first'"):
+        training_parts.check_together(unlike, names)
+    with pytest.raises(RequestError, match=rf"{field}"):
+        Plan(**BUDGET, stages=unlike)
+
+
 def test_a_plan_of_an_earlier_version_keeps_its_questions_and_its_digest(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sharing, "NOW", sharing.SECOND)
     formerly = Plan(**BUDGET, stages=stages())
