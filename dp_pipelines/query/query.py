@@ -336,14 +336,19 @@ class Query:
         return not self.partition_by
 
     @property
+    def sorted_metrics(self) -> tuple[tuple[str, Metric], ...]:
+        """The metrics by name. All that is planned, added up or drawn follows this order; only columns have the declared one."""
+        return tuple(sorted(self.metrics.items(), key=lambda item: item[0]))
+
+    @property
     def asked_metrics(self) -> tuple[Metric, ...]:
         """The metrics whose columns are read: those that are released, and what a choice of the best compares."""
-        return (*self.metrics.values(), *([] if self.best is None else [self.best.metric]))
+        return (*(metric for _, metric in self.sorted_metrics), *([] if self.best is None else [self.best.metric]))
 
     @property
     def scales(self) -> tuple[PartitionScale, ...]:
         """How values are scaled where bounds differ by partition, each once."""
-        return tuple(dict.fromkeys(metric.scale for metric in self.metrics.values() if metric.scale is not None))
+        return tuple(dict.fromkeys(metric.scale for _, metric in self.sorted_metrics if metric.scale is not None))
 
     @property
     def published_keys(self) -> tuple[str, ...]:
@@ -366,7 +371,7 @@ class Query:
 
     @property
     def value_columns(self) -> tuple[str, ...]:
-        """The columns that metrics read, in order of first use."""
+        """The columns that metrics read, in order of first use by the sorted metrics."""
         return tuple(dict.fromkeys(column for metric in self.asked_metrics for column in metric.reads))
 
     @property
