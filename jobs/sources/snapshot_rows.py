@@ -21,6 +21,7 @@ from dp_pipelines.jobs.sources.readers import DAMAGED_DELETES, Reader
 from dp_pipelines.jobs.stores import remote_files
 from dp_pipelines.kernels import keys
 from dp_pipelines.kernels.columns import csv_cells, equal_rows
+from dp_pipelines.kernels.columns.column_types import readable
 from dp_pipelines.steps.flow import Flow, Opener
 from dp_pipelines.steps.read_files import (
     FEW_BYTES,
@@ -31,6 +32,7 @@ from dp_pipelines.steps.read_files import (
     RowGroups,
     Shuffled,
     open_local,
+    open_parquet,
 )
 
 Deleted = npt.NDArray[np.int64]
@@ -271,7 +273,7 @@ def _without_equal(table: pa.Table, deleted: EqualityDeletes, path: str) -> pa.T
 def _listed(path: str, names: tuple[str, ...]) -> pa.Table:
     """The values that a file lists; read once in a process."""
     with remote_files.opened(path) if remote_files.is_url(path) else open_local(path) as stream:
-        return pa.parquet.ParquetFile(stream).read(columns=list(names)).select(list(names))
+        return readable(open_parquet(stream).read(columns=list(names)).select(list(names)))
 
 
 def _without(table: pa.Table, deleted: Deleted, first: int) -> pa.Table:
