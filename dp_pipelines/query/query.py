@@ -165,7 +165,14 @@ class Query:
             object.__setattr__(self, "bounds", self.bounds.over_everything())
 
     def _check_metrics(self) -> None:
-        taken = set(self.partition_columns)
+        taken, columns = dict[str, str](), set(self.partition_columns)
+        for column in self.partition_columns:
+            other = taken.setdefault(column.casefold(), column)
+            if other != column:
+                message = (
+                    f"has columns {other!r} and {column!r}, which differ only by case: many readers take them for one"
+                )
+                raise RequestError(field="partition_by", message=message, hint="give one another name under columns:")
         for metric_name, metric in self.metrics.items():
             checks.metric_name(metric_name, "metrics")
             if not isinstance(metric, Metric):
@@ -175,13 +182,17 @@ class Query:
                     hint="write e.g. Count() or Sum('amount', ...)",
                 )
             for column in self.released_columns(metric_name):
-                if column in taken:
-                    raise RequestError(
-                        field=f"metrics.{metric_name}",
-                        message=f"would publish column {column!r} twice",
-                        hint="rename the metric",
+                other = taken.setdefault(column.casefold(), column)
+                if column == other and column in columns:
+                    message = f"would publish column {column!r} twice"
+                    raise RequestError(field=f"metrics.{metric_name}", message=message, hint="rename the metric")
+                if column != other:
+                    message = (
+                        f"would publish column {column!r} beside {other!r}, which differ only by case: many "
+                        "readers take them for one"
                     )
-                taken.add(column)
+                    raise RequestError(field=f"metrics.{metric_name}", message=message, hint="rename the metric")
+                columns.add(column)
             self._check_bounds(f"metrics.{metric_name}", metric)
             if self.is_total and metric.pools:
                 message = "pulls groups towards each other, and a total is the only one"

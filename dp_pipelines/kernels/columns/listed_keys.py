@@ -208,6 +208,17 @@ class ListedKeys(Sequence[tuple[Any, ...]]):
             )
         return plain
 
+    def doubled(self, names: Sequence[str], kinds: Sequence[pa.DataType]) -> tuple[Any, ...] | None:
+        """A key that is listed twice, if there is one.
+
+        Args:
+            names, kinds: as for `places`.
+        """
+        columns = [keys.comparable(column) for column in self.typed(names, kinds)]
+        codes = keys.dense(columns).codes
+        again = np.flatnonzero(np.bincount(codes)[codes] > 1)
+        return self[int(again[0])] if len(again) else None
+
     @functools.cached_property
     def _plain_columns(self) -> tuple[pa.Array, ...]:
         return tuple(keys.plain(column) if isinstance(column, pa.Array) else pa.nulls(0) for column in self._columns)
