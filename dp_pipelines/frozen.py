@@ -7,7 +7,9 @@ Value = TypeVar("Value")
 
 
 class FrozenMapping(Mapping[str, Value]):
-    """An ordered, immutable, hashable and picklable mapping from names.
+    """An immutable, hashable and picklable mapping from names, which keeps their order.
+
+    As for every mapping of Python, the order makes no difference to whether two of them are equal.
 
     >>> FrozenMapping({"a": 1})["a"]
     1
@@ -28,7 +30,7 @@ class FrozenMapping(Mapping[str, Value]):
         return len(self._items)
 
     def __hash__(self) -> int:
-        return hash(tuple(self._items.items()))
+        return hash(frozenset(self._items.items()))
 
     def __repr__(self) -> str:
         return repr(self._items)

@@ -36,6 +36,13 @@ THETAS = np.geomspace(1e-3, 1e12, 700)
 """Tilts to choose from, 5 % apart: accuracy hardly depends on the tilt, and soundness does not depend on it."""
 
 
+TINY = 1e-9
+"""Below this delta an epsilon of sampled mechanisms is compared with the deltas of smaller ones."""
+
+CLOSE = 0.99
+"""As a part of an epsilon: how near two are to count as equally good there."""
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Composition:
     """Everything a plan does, as dominating pairs.
@@ -67,9 +74,29 @@ class Composition:
     def epsilon(self, delta: float, accuracy: float = 3e-5) -> float:
         """The smallest epsilon, from 0, for which `delta` is known to be enough; infinite if there is none."""
         answer = self._epsilon(delta, accuracy)
-        if not self.sampled or self.mirror.least_epsilon(delta) <= answer:
+        if not self.sampled:
             return answer
-        return max(answer, self.mirror._epsilon(delta, accuracy))
+        if self.mirror.least_epsilon(delta) > answer:
+            answer = max(answer, self.mirror._epsilon(delta, accuracy))
+        return self._lowered(answer, delta, accuracy) if 0 < delta < TINY else answer
+
+    def _lowered(self, answer: float, delta: float, accuracy: float) -> float:
+        """A smaller epsilon whose own delta is known to be small enough, if there is one.
+
+        A grid for a tiny delta begins at the closed forms, which sampling may leave ten times too high. The delta at a given
+        epsilon has its own proof, so that each epsilon that is returned is proven, however it was chosen.
+        """
+        low, high = 0.0, answer
+        if not 0 < answer <= LARGEST_EPSILON or self.delta(CLOSE * answer, accuracy) > delta:
+            return answer
+        high *= CLOSE
+        while high - low > (1 - CLOSE) * high:
+            middle = (low + high) / 2
+            if self.delta(middle, accuracy) <= delta:
+                high = middle
+            else:
+                low = middle
+        return high
 
     def delta(self, epsilon: float, accuracy: float = 3e-5) -> float:
         """A delta, at most 1, that is known to be enough for `epsilon`, from 0."""

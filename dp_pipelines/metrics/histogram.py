@@ -18,6 +18,9 @@ from dp_pipelines.kernels.statistics import CellCounts, Statistic
 from dp_pipelines.metrics.base import Basis, Metric, Noisy, ReleasedValues
 from dp_pipelines.metrics.good_from import GoodFrom, Level, of_count
 
+ENDS = "no values beyond the ends are counted: write numbers that no value passes, e.g. -1.0e+9 and 1.0e+9"
+"""A hint where an edge is infinite."""
+
 MOST_BINS = 4096
 assert MOST_BINS <= MOST_CELLS
 
@@ -70,7 +73,7 @@ class Histogram(Metric):
     def _edges(declared: Sequence[Any]) -> tuple[float, ...]:
         edges: list[float] = []
         for index, edge in enumerate(declared):
-            value = checks.number(edge, f"edges[{index}]") + 0.0
+            value = checks.number(edge, f"edges[{index}]", hint=ENDS) + 0.0
             if edges and not value > edges[-1]:
                 raise RequestError(
                     field=f"edges[{index}]", message="must be above the edge before it", hint="sort the edges"

@@ -67,7 +67,7 @@ class KeptCounts:
         most = bounds.max_rows if bounds.bounds_rows else bounds.max_partitions
         end = query.kept.up_to or min(TIMES * most, LARGEST_END)
         first: dict[Ends, str] = {}
-        for name, metric in query.metrics.items():
+        for name, metric in query.sorted_metrics:
             if (ends := ends_of(metric)) is not None:
                 first.setdefault(ends, name)
         return cls(

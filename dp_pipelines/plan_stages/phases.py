@@ -228,10 +228,10 @@ def expand(
 def histograms_of(query: Query) -> dict[str, tuple[Metric, ...]]:
     """The histograms that the bounds of a query need: the name of each, and the metrics that read it.
 
-    A histogram has the name of the first of the metrics with its column and range.
+    A histogram has the name of the first of the sorted metrics with its column and range.
     """
     found: dict[tuple[str | None, tuple[float, float]], tuple[str, list[Metric]]] = {}
-    for name, metric in query.metrics.items():
+    for name, metric in query.sorted_metrics:
         if metric.auto:
             found.setdefault((metric.column, within_of(metric)), (name, []))[1].append(metric)
     return {name: tuple(metrics) for name, metrics in found.values()}

@@ -59,7 +59,7 @@ def _improved(errors: ExpectedErrors, options: Mapping[str, list[Candidate]], ch
 def candidates(query: Query, share: float, budget: TotalBudget) -> Iterator[Candidate]:
     """The ways to run a stage in which all released statistics have one law."""
     kind = kind_of(query)
-    families = tuple(dict.fromkeys(m.family for m in query.metrics.values())) if kind.centres else ()
+    families = tuple(dict.fromkeys(m.family for _, m in query.sorted_metrics)) if kind.centres else ()
     centred = tuple(family for family in families if family and centring_pays(query, family))
     for law, strategy in kind.ways(budget.delta):
         yield _candidate(query, share, law, strategy, centred)
@@ -118,7 +118,7 @@ def centring_pays(query: Query, family: tuple[str, float, float]) -> bool:
     low, high, largest = low / largest, high / largest, 1.0
     middle, half = low / 2 + high / 2, (high - low) / 2
     gain = 0.0
-    for metric in query.metrics.values():
+    for _, metric in query.sorted_metrics:
         if metric.family == family:
             if isinstance(metric, Sum):
                 gain += metric.weight * math.log(largest**2 / (half**2 + middle**2))

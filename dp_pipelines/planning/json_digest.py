@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dp_pipelines.kernels.columns.listed_keys import AT_ONCE, ListedKeys
+from dp_pipelines.kernels.columns.listed_keys import AT_ONCE, ListedKeys, described
 
 Keys = Sequence[Sequence[Any]]
 
@@ -32,12 +32,14 @@ class LongList:
 
 
 def keys_to_json(keys: Keys) -> "list[list[str]] | LongList":
-    """Public keys as JSON values, with their types, so that 1 and "1" give different digests.
+    """Public keys as JSON values, with their types, so that 1 and "1" give different digests. Their order gives no other.
 
-    >>> keys_to_json([("north", 1)])
-    [["str:'north'", 'int:1']]
+    >>> keys_to_json([("south", 1), ("north", 1)])
+    [["str:'north'", 'int:1'], ["str:'south'", 'int:1']]
     """
-    return _described(keys) if len(keys) <= AT_ONCE else LongList(keys)
+    if len(keys) <= AT_ONCE:
+        return sorted(map(described, keys))
+    return LongList(keys.in_order if isinstance(keys, ListedKeys) else sorted(keys, key=described))
 
 
 def sha256(content: Any) -> str:
@@ -73,10 +75,6 @@ def sha256(content: Any) -> str:
     return digest.hexdigest()
 
 
-def _described(keys: Keys) -> list[list[str]]:
-    return [[f"{type(value).__name__}:{value!r}" for value in key] for key in keys]
-
-
 def _pieces(keys: Keys) -> Iterator[bytes]:
     """The text of a list without its brackets, in pieces that a comma joins."""
     for begin in range(0, len(keys), AT_ONCE):
@@ -87,7 +85,7 @@ def _pieces(keys: Keys) -> Iterator[bytes]:
                 of_keys = pc.binary_join_element_wise(*texts, ", ") if len(texts) > 1 else texts[0]
                 yield ", ".join(f"[{text}]" for text in of_keys.to_pylist()).encode()
                 continue
-        yield json.dumps(_described(keys[begin : begin + AT_ONCE]))[1:-1].encode()
+        yield json.dumps([*map(described, keys[begin : begin + AT_ONCE])])[1:-1].encode()
 
 
 def _texts(column: pa.Array) -> pa.Array | None:

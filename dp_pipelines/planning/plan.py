@@ -40,7 +40,7 @@ from dp_pipelines.query.train_model import TrainModel
 LARGEST = accountant.LARGEST_EPSILON
 """Budgets stay below this epsilon, at which nothing is protected any more."""
 
-FORMAT = 3
+FORMAT = 4
 """Part of every digest; raised when the meaning of a plan changes."""
 
 
@@ -73,8 +73,8 @@ class Plan:
     Args:
         epsilon: of all runs together, above 0.
         delta: of all runs together, from 0 (public partitions only) to below 1.
-        stages: queries and models by name, all with the same columns as privacy unit, in the same order: the total is that of
-            one such unit.
+        stages: queries and models by name, all with the same columns as privacy unit, in the same order. Their own order
+            changes no number.
         shares: weight of each stage in the budget. None, or left out: 1, or 1/4 for a stage that chooses the best partitions,
             whose choices cost the other stages much.
         runs: how often the plan will be run under this budget.
@@ -121,7 +121,7 @@ class Plan:
         noise_limit.refuse_noise(self.trained, self.calibrated, self.epsilon, self._calibrate, LARGEST)
 
     def _calibrate(self, epsilon: float) -> Calibrated:
-        return search(self.queries, self.shares, dataclasses.replace(self._budget, epsilon=epsilon), self.split)
+        return search(self._sorted, self.shares, dataclasses.replace(self._budget, epsilon=epsilon), self.split)
 
     def _take(
         self,
@@ -166,6 +166,7 @@ class Plan:
         self._asked = asked
         expanded = phases.expand(stages, asked, self._rule)
         self.queries, self.shares = expanded.queries, expanded.shares
+        self._sorted = FrozenMapping(dict(sorted(self.queries.items())))  # sums of floats and records have this order
         self.reads = window_columns.reads_of(expanded.reads, self.windows)
         self.phases, self.selections, self.auto = expanded.phases, expanded.selections, expanded.auto
         self.trained, self.rolled = expanded.trained, expanded.rolled
@@ -177,12 +178,11 @@ class Plan:
 
     def _finish(self, calibrated: Calibrated) -> None:
         self.calibrated, self._name = calibrated, uuid.uuid4().hex
-        groups = integer_noise.all_records(self.queries, calibrated, self.split, self.runs)
+        groups = integer_noise.all_records(self._sorted, calibrated, self.split, self.runs)
         self._groups, self._rounds = groups, dict[int, Round]()
         self.stages: FrozenMapping[StagePlan] = self._built(rounds.at(calibrated, self._part(1)))
         self.accounted = FrozenMapping(self._account([r for records, _ in groups for r in records], groups[0][1]))
-        one = self._account(groups[0][0], 1)
-        self.accounted_one_run = self.accounted if self.runs == 1 else FrozenMapping(one)
+        self.accounted_one_run = self.accounted if self.runs == 1 else FrozenMapping(self._account(groups[0][0], 1))
         self.stages = self._paid(self._stated(self.stages, self.statement()), 1 if self.runs == 1 else 0)
 
     def _built(self, calibrated: Calibrated) -> FrozenMapping[StagePlan]:
@@ -238,7 +238,7 @@ class Plan:
                 stages = self._built(rounds.at(self.calibrated, self._part(number)))
                 one = FrozenMapping(self._account(self._groups[number - 1][0], 1))
                 stages = self._stated(stages, {**self.statement(), "accounted_one_run": dict(one), "round": number})
-            records = tuple(record for stage in stages.values() for record in stage.mechanisms)
+            records = tuple(record for name in self._sorted for record in stages[name].mechanisms)
             stages = self._paid(stages, number)
             self._rounds[number] = Round(number=number, stages=stages, mechanisms=records, accounted=one)
         return self._rounds[number]
@@ -426,7 +426,7 @@ def _share(name: str, asked: Query | TrainModel, given: Any, rule: Sharing) -> f
 
 
 def _noises(choices: StageChoices) -> dict[str, Any]:
-    # Pairs, not an object: whoever stores them may sort names, and records have the order of the choices.
+    # Pairs, as the ledgers of 0.1.0 have them.
     return {"noises": [[key, choice.to_json()] for key, choice in choices.noises.items()]}
 
 

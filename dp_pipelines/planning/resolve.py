@@ -126,7 +126,7 @@ def _bounded(stage: StagePlan, bounds: Mapping[str, Ends]) -> tuple[dict[str, Me
     taken = {metric.family for metric in stage.query.metrics.values() if not metric.auto}
     families: Families = {}
     metrics = {}
-    for name, metric in stage.query.metrics.items():
+    for name, metric in stage.query.sorted_metrics:
         family = metric.family
         if metric.auto and family is not None:
             column, (low, high) = family[0], bounds[name]
@@ -141,7 +141,7 @@ def _bounded(stage: StagePlan, bounds: Mapping[str, Ends]) -> tuple[dict[str, Me
             taken.add(families[family])
             metric = metric.bounded(*families[family][1:])
         metrics[name] = metric
-    return metrics, families
+    return {name: metrics[name] for name in stage.query.metrics}, families
 
 
 def _dominates(planned: MechanismRecord, made: MechanismRecord) -> bool:

@@ -183,7 +183,7 @@ def basis_of(metric: Metric, query: Query, centred: tuple[tuple[str, float, floa
 def noisy_statistics(query: Query, centred: tuple[tuple[str, float, float], ...]) -> FrozenMapping[float]:
     """The statistics that metrics need, by name, with the weights that the metrics give them."""
     weights: dict[str, float] = {}
-    for metric in query.metrics.values():
+    for _, metric in query.sorted_metrics:
         needed = metric.statistics(basis_of(metric, query, centred))
         for statistic in needed:
             weights[statistic.name] = weights.get(statistic.name, 0.0) + metric.weight / len(needed)
@@ -191,10 +191,10 @@ def noisy_statistics(query: Query, centred: tuple[tuple[str, float, float], ...]
 
 
 def released_statistics(query: Query, centred: tuple[tuple[str, float, float], ...]) -> dict[str, Statistic]:
-    """The statistics that metrics need, by name, in a fixed order."""
+    """The statistics that metrics need, by name, in an order that does not depend on the order of the metrics."""
     return {
         statistic.name: statistic
-        for metric in query.metrics.values()
+        for _, metric in query.sorted_metrics
         for statistic in metric.statistics(basis_of(metric, query, centred))
     }
 

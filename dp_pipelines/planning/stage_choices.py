@@ -51,6 +51,8 @@ class StageChoices:
             is no selection, the delta of medians with smooth sensitivity.
         selection_epsilon: epsilon of one partition's coin, for the truncated geometric strategy; of one choice of the best.
         centred: the families of metrics whose sums are centred.
+
+    Choices that were stored in another order are the same choices.
     """
 
     strategy: str | None
@@ -58,6 +60,10 @@ class StageChoices:
     selection_delta: float = 0.0
     selection_epsilon: float = 0.0
     centred: tuple[tuple[str, float, float], ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "noises", FrozenMapping(dict(sorted(self.noises.items()))))
+        object.__setattr__(self, "centred", tuple(sorted(self.centred)))
 
 
 class Scales(Protocol):

@@ -46,9 +46,8 @@ class Parties:
 
     def __post_init__(self) -> None:
         for field in ("holders", "helpers"):
-            object.__setattr__(
-                self, field, tuple(checks.name(name, f"parties.{field}") for name in getattr(self, field))
-            )
+            names = [checks.name(name, f"parties.{field}") for name in getattr(self, field)]
+            object.__setattr__(self, field, tuple(sorted(names)))
         if len(self.holders) < 2:
             message = "needs at least two organisations that have rows"
             raise RequestError(field="parties", message=message, hint="drop it, or name another one")

@@ -63,7 +63,8 @@ class PublicPartitions:
     """The published partitions are exactly this list, whatever the data hold. It must not come from the data.
 
     Args:
-        keys: one tuple of plain values for each partition, in the order of `partition_by`; None is a null.
+        keys: one tuple of plain values for each partition, in the order of `partition_by`; None is a null. The order of the
+            tuples means nothing.
 
     >>> PublicPartitions(keys=[("north", 1), ("south", 1)]).keys
     (('north', 1), ('south', 1))
@@ -96,8 +97,9 @@ class PublicPartitions:
 
     @property
     def columns(self) -> ListedKeys:
-        """The list by column, as layouts hold it."""
-        return self.keys if isinstance(self.keys, ListedKeys) else ListedKeys(tuple(zip(*self.keys, strict=True)))
+        """The list by column, as layouts hold it: in an order that does not depend on the order in which it was declared."""
+        listed = self.keys if isinstance(self.keys, ListedKeys) else ListedKeys(tuple(zip(*self.keys, strict=True)))
+        return listed.in_order
 
     def check(self, query: "Query") -> None:
         """Refuse keys that are none of a query's partitions.

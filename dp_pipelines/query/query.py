@@ -165,7 +165,14 @@ class Query:
             object.__setattr__(self, "bounds", self.bounds.over_everything())
 
     def _check_metrics(self) -> None:
-        taken = set(self.partition_columns)
+        taken, columns = dict[str, str](), set(self.partition_columns)
+        for column in self.partition_columns:
+            other = taken.setdefault(column.casefold(), column)
+            if other != column:
+                message = (
+                    f"has columns {other!r} and {column!r}, which differ only by case: many readers take them for one"
+                )
+                raise RequestError(field="partition_by", message=message, hint="give one another name under columns:")
         for metric_name, metric in self.metrics.items():
             checks.metric_name(metric_name, "metrics")
             if not isinstance(metric, Metric):
@@ -175,13 +182,17 @@ class Query:
                     hint="write e.g. Count() or Sum('amount', ...)",
                 )
             for column in self.released_columns(metric_name):
-                if column in taken:
-                    raise RequestError(
-                        field=f"metrics.{metric_name}",
-                        message=f"would publish column {column!r} twice",
-                        hint="rename the metric",
+                other = taken.setdefault(column.casefold(), column)
+                if column == other and column in columns:
+                    message = f"would publish column {column!r} twice"
+                    raise RequestError(field=f"metrics.{metric_name}", message=message, hint="rename the metric")
+                if column != other:
+                    message = (
+                        f"would publish column {column!r} beside {other!r}, which differ only by case: many "
+                        "readers take them for one"
                     )
-                taken.add(column)
+                    raise RequestError(field=f"metrics.{metric_name}", message=message, hint="rename the metric")
+                columns.add(column)
             self._check_bounds(f"metrics.{metric_name}", metric)
             if self.is_total and metric.pools:
                 message = "pulls groups towards each other, and a total is the only one"
@@ -336,14 +347,19 @@ class Query:
         return not self.partition_by
 
     @property
+    def sorted_metrics(self) -> tuple[tuple[str, Metric], ...]:
+        """The metrics by name. All that is planned, added up or drawn follows this order; only columns have the declared one."""
+        return tuple(sorted(self.metrics.items(), key=lambda item: item[0]))
+
+    @property
     def asked_metrics(self) -> tuple[Metric, ...]:
         """The metrics whose columns are read: those that are released, and what a choice of the best compares."""
-        return (*self.metrics.values(), *([] if self.best is None else [self.best.metric]))
+        return (*(metric for _, metric in self.sorted_metrics), *([] if self.best is None else [self.best.metric]))
 
     @property
     def scales(self) -> tuple[PartitionScale, ...]:
         """How values are scaled where bounds differ by partition, each once."""
-        return tuple(dict.fromkeys(metric.scale for metric in self.metrics.values() if metric.scale is not None))
+        return tuple(dict.fromkeys(metric.scale for _, metric in self.sorted_metrics if metric.scale is not None))
 
     @property
     def published_keys(self) -> tuple[str, ...]:
@@ -366,7 +382,7 @@ class Query:
 
     @property
     def value_columns(self) -> tuple[str, ...]:
-        """The columns that metrics read, in order of first use."""
+        """The columns that metrics read, in order of first use by the sorted metrics."""
         return tuple(dict.fromkeys(column for metric in self.asked_metrics for column in metric.reads))
 
     @property

@@ -294,7 +294,7 @@ class TrainModel:
     Args:
         privacy_unit: the column(s) that identify whom the guarantee protects.
         label: what is predicted.
-        features: by name, what it is predicted from. None may tell of a time after the one at which the model will be used.
+        features: by name, what it is predicted from, sorted by name. None may tell of a time after that of the model's use.
         pairs: features whose bins or categories are crossed, two by two: each cell becomes a column too. Nothing more is released
             for it, but more columns have more noise.
         model: its kind.
@@ -355,7 +355,7 @@ class TrainModel:
                 raise RequestError(
                     field=f"features.{name}", message="is the label itself", hint="drop it, or name another column"
                 )
-        object.__setattr__(self, "features", FrozenMapping(self.features))
+        object.__setattr__(self, "features", FrozenMapping(dict(sorted(self.features.items()))))
         object.__setattr__(self, "pairs", feature_pairs.checked(self.pairs, self.features))
         if not isinstance(self.model, Model):
             raise RequestError(field="model", message="must be a LinearModel, MLP or JaxModel")

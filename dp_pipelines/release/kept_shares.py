@@ -124,7 +124,9 @@ def share_of_rows(rows: Floats, edges: tuple[int, ...], stddev: float, law: str)
         stddev, law: of the noise of each number.
 
     Returns:
-        `share` and `stddev`; `at_most`: whether units beyond the last edge are seen, so that more rows than that may be cut off.
+        `share` and `stddev`; `at_most`: whether units beyond the last edge are seen, so that more rows than that may be cut off;
+        `fewer_than`: the last edge. Where `at_most` is false, the share is of the rows of units with fewer rows: a few units with
+        more, too few to be seen, may have many rows that are cut off.
 
     >>> found = share_of_rows(np.array([[90.0, 40.0], [10.0, 60.0]]), (1, 2), 1.0, "gaussian")
     >>> round(found["share"], 3), found["at_most"]
@@ -136,12 +138,12 @@ def share_of_rows(rows: Floats, edges: tuple[int, ...], stddev: float, law: str)
     weights = np.where(seen, sizes, 0.0)
     kept, cut = (float(weights @ part) for part in rows)
     total = kept + cut
-    at_most = bool(seen[-1])
+    at_most = {"at_most": bool(seen[-1]), "fewer_than": edges[-1]}
     if not seen.any() or not total > 0:
-        return {**_told(None, None), "at_most": at_most}
+        return {**_told(None, None), **at_most}
     part = min(max(kept / total, 0.0), 1.0)
     bar = stddev * math.hypot(1 - part, part) * float(np.linalg.norm(weights)) / total
-    return {**_told(part, bar), "at_most": at_most}
+    return {**_told(part, bar), **at_most}
 
 
 def _of_all(holds: float, units: float, facts: int, stddev: float) -> dict[str, float | None]:

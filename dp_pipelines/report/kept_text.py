@@ -28,11 +28,13 @@ def lines(kept: object, unit: str) -> list[str]:
         unit: the privacy unit in words.
 
     >>> known = {"share": 0.46, "stddev": 0.015}
-    >>> rows = {"share": 0.51, "stddev": 0.02, "at_most": False}
+    >>> rows = {"share": 0.51, "stddev": 0.02, "at_most": False, "fewer_than": 512}
     >>> fact = {"fact": "not_null", "column": "c", **known}
-    >>> for line in lines({"whole": known, "rows": rows, "values": [], "facts": [fact]}, "customer"):
-    ...     print(line)
-    about 46% (± 3%) of customers fall wholly within the limits; about 51% (± 4%) of rows are counted
+    >>> whole, values = lines({"whole": known, "rows": rows, "values": [], "facts": [fact]}, "customer")
+    >>> for part in (*whole.split("; "), values):
+    ...     print(part)
+    about 46% (± 3%) of customers fall wholly within the limits
+    about 51% (± 4%) of the rows of customers with fewer than 512 rows are counted
     of one row of each customer, not null: c 46% (± 3%)
     """
     if not isinstance(kept, Mapping):
@@ -43,7 +45,7 @@ def lines(kept: object, unit: str) -> list[str]:
     said = [
         _sentence("about", _mapping(kept.get("whole")), f"of {many} fall wholly within the limits")
         + "; "
-        + _sentence(about, rows, f"of {row}s are counted")
+        + _sentence(about, rows, f"of {_whose(rows, many, row)} are counted")
     ]
     for entry in _mappings(kept.get("values")):
         said.append(_of_values(entry, f"counted {row} of each {unit}"))
@@ -90,6 +92,18 @@ def plural(unit: str) -> str:
     else:
         first = f"{first}s"
     return first + gap + rest
+
+
+def _whose(rows: Mapping[str, Any], many: str, row: str) -> str:
+    """Which rows a share is of.
+
+    Units beyond the last cell of the histogram are counted together, however many rows each has. Where some are seen, the
+    share is an upper bound for all rows; where none stands out of the noise, there may still be a few that it leaves out.
+    """
+    end = rows.get("fewer_than")
+    if rows.get("at_most") is True or not isinstance(end, int) or isinstance(end, bool):
+        return f"{row}s"
+    return f"the {row}s of {many} with fewer than {end:,} {row}s"
 
 
 def _sentence(about: str, known: Mapping[str, Any], what: str) -> str:

@@ -6,8 +6,9 @@ read; a damaged file fails the run with the file's name and no value. Not covere
 """
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Sequence
-from typing import BinaryIO, cast
+import io
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, BinaryIO, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,6 +17,7 @@ import pyarrow.parquet
 from dp_pipelines.errors import DamagedInputError
 from dp_pipelines.kernels import keys
 from dp_pipelines.kernels.columns import csv_lines, dictionary_page
+from dp_pipelines.kernels.columns.column_types import fixed_lists, readable, readable_schema
 from dp_pipelines.kernels.columns.csv_format import DEFAULT, CsvFormat
 from dp_pipelines.kernels.columns.csv_values import values
 from dp_pipelines.kernels.columns.long_text import is_text
@@ -104,6 +106,72 @@ def open_local(path: str) -> BinaryIO:
     return cast(BinaryIO, pa.OSFile(path))
 
 
+def open_parquet(file: Any, **options: Any) -> pa.parquet.ParquetFile:
+    """A Parquet file of rows, or of public values. Files from elsewhere are opened by this function alone.
+
+    Times of 96 bits become microseconds. Arrow's default is nanoseconds, in which times before 1677 or after 2262 wrap around to
+    other years without an error. `readable` is for the tables.
+
+    Args:
+        file: a path, or the open file.
+        options: of Arrow.
+    """
+    return pa.parquet.ParquetFile(file, coerce_int96_timestamp_unit="us", **options)
+
+
+def batches_of(
+    stream: Any, file: pa.parquet.ParquetFile, columns: Sequence[str], at_once: int, **options: Any
+) -> Iterator[pa.RecordBatch]:
+    """Some columns of a file, with nulls in lists of a fixed size.
+
+    Arrow refuses a whole file where one such list is null, since Parquet stores it without values. These columns are read as if
+    nobody had stored their Arrow type, and get it back.
+
+    Args:
+        stream: what the file was opened from.
+        file: the file, as `open_parquet` gave it.
+        columns: to read.
+        at_once: rows of a batch at most.
+        options: of `ParquetFile.iter_batches`.
+    """
+    fixed = {
+        name: file.schema_arrow.field(name).type
+        for name in columns
+        if pa.types.is_fixed_size_list(file.schema_arrow.field(name).type)
+    }
+    if not fixed:
+        yield from file.iter_batches(at_once, columns=list(columns), **options)
+        return
+    footer = io.BytesIO()
+    file.metadata.write_metadata_file(footer)
+    # As many bytes as before, so that the footer stays whole.
+    unnamed = footer.getvalue().replace(b"ARROW:schema", b"ARROW:unused")
+    lists = open_parquet(stream, metadata=pa.parquet.read_metadata(io.BytesIO(unnamed)))
+    others = [name for name in columns if name not in fixed]
+    read = {True: lists.iter_batches(at_once, columns=list(fixed), **options)}
+    if others:
+        read[False] = file.iter_batches(at_once, columns=others, **options)
+    for parts in _side_by_side(read):
+        arrays = [
+            fixed_lists(parts[True].column(name), fixed[name]) if name in fixed else parts[False].column(name)
+            for name in columns
+        ]
+        yield pa.RecordBatch.from_arrays(arrays, names=list(columns))
+
+
+def _side_by_side(read: Mapping[bool, Iterator[pa.RecordBatch]]) -> Iterator[dict[bool, pa.RecordBatch]]:
+    """Batches of the same rows from readers that cut them differently."""
+    parts = {which: next(batches, None) for which, batches in read.items()}
+    while all(part is not None for part in parts.values()):
+        whole = {which: part for which, part in parts.items() if part is not None}
+        rows = min(part.num_rows for part in whole.values())
+        yield {which: part.slice(0, rows) for which, part in whole.items()}
+        parts = {
+            which: part.slice(rows) if part.num_rows > rows else next(read[which], None)
+            for which, part in whole.items()
+        }
+
+
 class RowGroups(Step):
     """Which rows of a Parquet file are read together: row groups, or parts of one.
 
@@ -123,7 +191,7 @@ class RowGroups(Step):
         """File and first row, with the row after the last."""
         with self._opener(path) as stream:
             try:
-                metadata = pa.parquet.ParquetFile(stream).metadata
+                metadata = open_parquet(stream).metadata
                 groups = [metadata.row_group(group) for group in range(metadata.num_row_groups)]
                 sizes = [(group.num_rows, group.total_byte_size) for group in groups]
             except (pa.ArrowException, OSError, ValueError):
@@ -183,16 +251,16 @@ class ReadRowGroups(Step):
         """
         with self._opener(path) as stream:
             try:
-                file = pa.parquet.ParquetFile(stream)
+                file = open_parquet(stream)
                 if begin == NO_ROWS:
-                    empty = file.schema_arrow.empty_table()
+                    empty = readable_schema(file.schema_arrow).empty_table()
                     yield empty if columns is None else empty.select(columns)
                 first = 0
                 for group in range(file.metadata.num_row_groups):
                     rows = file.metadata.row_group(group).num_rows
                     start, stop = max(begin - first, 0), min(end - first, rows)
                     if start < stop:
-                        yield from self._tables(stream, file, group, start, stop, columns)
+                        yield from map(readable, self._tables(stream, file, group, start, stop, columns))
                     first += rows
             except (pa.ArrowException, OSError, ValueError):
                 raise DamagedInputError(f"file {path!r}: a row group cannot be read; it is damaged") from None
@@ -213,10 +281,11 @@ class ReadRowGroups(Step):
             for chunk in _uncertain(file, group, columns, codes)
             if _has_long_entry(stream, group, chunk)
         ]
-        file = pa.parquet.ParquetFile(stream, read_dictionary=codes, metadata=file.metadata)
+        file = open_parquet(stream, read_dictionary=codes, metadata=file.metadata)
         rows = min(_batch_rows(file, group, columns), self._most_rows)
         at_once = min(rows, TEXT_ROWS) if _decodes_text(file, group, columns, codes) else rows
-        read = file.iter_batches(at_once, row_groups=[group], columns=columns, use_threads=self._use_threads)
+        names = file.schema_arrow.names if columns is None else columns
+        read = batches_of(stream, file, names, at_once, row_groups=[group], use_threads=self._use_threads)
         whole = stop - start == file.metadata.row_group(group).num_rows
         yield from _gathered(read if whole else _between(read, start, stop), rows)
 
@@ -266,7 +335,7 @@ def _has_long_entry(stream: BinaryIO, group: int, chunk: pa.parquet.ColumnChunkM
     if dictionary_page.all_short(stream, chunk):
         return False
     name = chunk.path_in_schema
-    file = pa.parquet.ParquetFile(stream, read_dictionary=[name], pre_buffer=False, buffer_size=2**20)
+    file = open_parquet(stream, read_dictionary=[name], pre_buffer=False, buffer_size=2**20)
     for batch in file.iter_batches(1, row_groups=[group], columns=[name]):
         return bool((pc.max(pc.binary_length(batch.column(0).dictionary)).as_py() or 0) > LONG_ENTRY)
     return False

@@ -93,7 +93,8 @@ class Meeting:
 
     def _take_part(self, folder: pathlib.Path, numbers: pathlib.Path | None, after: str) -> list[str]:
         """What differs; the sums lie in the folder then, if numbers were given."""
-        members, told = self.parties.members, folder / "told.json"
+        # Parties find each other by their places, which are the same at all of them, however their files list them.
+        members, told = dict(sorted(self.parties.members.items())), folder / "told.json"
         holders = [place for place, member in enumerate(members.values()) if member.rows]
         asked = {
             "said": dict(self.said),

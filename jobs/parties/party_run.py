@@ -20,7 +20,7 @@ import pyarrow.parquet
 
 from dp_pipelines.errors import RequestError, nearest
 from dp_pipelines.jobs.parties.meeting import Meeting, refuse_unready
-from dp_pipelines.jobs.request.request import check
+from dp_pipelines.jobs.request.request import check, without_order
 from dp_pipelines.jobs.run import run as runs
 from dp_pipelines.jobs.run.pipelines import quoting_nothing, run_pipeline
 from dp_pipelines.jobs.run.production import Production
@@ -124,10 +124,11 @@ class PartyProduction(Production):
             quoting_nothing("the parties' tables could not be added"),
             tempfile.TemporaryDirectory(dir=folder) as private,
         ):
-            mine = np.concatenate([self._numbers(stage, draws).ravel() for stage in stages.values()])
+            in_order = dict(sorted(stages.items()))  # the same at all parties, however their files list the stages
+            mine = np.concatenate([self._numbers(stage, draws).ravel() for stage in in_order.values()])
             sums = self._meeting(number).add(mine, pathlib.Path(private))
             files = {}
-            for name, stage in stages.items():
+            for name, stage in in_order.items():
                 rows, partitions = party_tables.shape_of(stage)
                 of_stage, sums = np.split(sums, [rows * partitions])
                 path = files[f"{name}.parquet"] = folder / f"{name}.parquet"
@@ -165,12 +166,11 @@ class PartyProduction(Production):
         return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little")
 
     def _meeting(self, number: int) -> Meeting:
-        job, values = self.request.file.job.model_dump(mode="json"), self.request.values
+        job, values = without_order(self.request.file.job.model_dump(mode="json")), self.request.values
         # By their noise: where all rounds have the same, it does not matter how often each party has run alone.
         records = json.dumps([record.to_json() for record in self.plan.round(number).mechanisms])
         said = {
-            # In the order of the file, which is that of stages, metrics and members, and so of all numbers that are added.
-            "job files": hashlib.sha256(json.dumps(job).encode()).hexdigest(),
+            "job files": hashlib.sha256(json.dumps(job, sort_keys=True).encode()).hexdigest(),
             "parameters": json.dumps({name: str(value) for name, value in sorted(values.items())}),
             "plans": self.plan.digest,
             "run ids": self.run_id,

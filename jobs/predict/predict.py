@@ -29,9 +29,11 @@ from dp_pipelines.jobs.sources import public_tables, source_files
 from dp_pipelines.jobs.spec.validation_errors import nearest
 from dp_pipelines.jobs.terminal.silence import silence
 from dp_pipelines.kernels import shard
+from dp_pipelines.kernels.columns.column_types import readable
 from dp_pipelines.kernels.columns.csv_format import CsvFormat
 from dp_pipelines.release import staging
 from dp_pipelines.release.manifest import MADE_UP
+from dp_pipelines.steps.read_files import batches_of, open_parquet
 from dp_pipelines.training import artefact, scoring
 from dp_pipelines.training.artefact import Artefact
 
@@ -200,9 +202,9 @@ class _Parquet(_Files):
         for path in self.source.files:
             try:
                 # Text as it is coded: a file may hold one text for a million rows.
-                with pa.parquet.ParquetFile(path, read_dictionary=self._texts(columns)) as file:
-                    for batch in file.iter_batches(_batch_rows(file, columns), columns=list(columns)):
-                        yield pa.Table.from_batches([batch]).select(list(columns))
+                with open_parquet(path, read_dictionary=self._texts(columns)) as file:
+                    for batch in batches_of(path, file, columns, _batch_rows(file, columns)):
+                        yield readable(pa.Table.from_batches([batch])).select(list(columns))
             except (pa.ArrowException, OSError, ValueError):
                 raise DamagedInputError(f"file {path!r}: a row group cannot be read; it is damaged") from None
 

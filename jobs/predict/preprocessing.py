@@ -187,12 +187,16 @@ def type_of(name: str, text: str) -> pa.DataType:
     (TimestampType(timestamp[us, tz=UTC]), Decimal128Type(decimal128(10, 2)))
     """
     zoned = re.fullmatch(r"timestamp\[(s|ms|us|ns), tz=([A-Za-z0-9_+:/-]{1,60})\]", text)
-    decimal = re.fullmatch(r"decimal128\(([0-9]{1,2}), ([0-9]{1,2})\)", text)
+    decimal = re.fullmatch(r"decimal(128|256)\(([0-9]{1,2}), ([0-9]{1,2})\)", text)
+    octets = re.fullmatch(r"fixed_size_binary\[([0-9]{1,6})\]", text)
     try:
         if zoned:
             return pa.timestamp(zoned[1], zoned[2])
         if decimal:
-            return pa.decimal128(int(decimal[1]), int(decimal[2]))
+            made = pa.decimal128 if decimal[1] == "128" else pa.decimal256
+            return made(int(decimal[2]), int(decimal[3]))
+        if octets:
+            return pa.binary(int(octets[1]))
         return pa.type_for_alias(text)
     except (ValueError, pa.ArrowException):
         message = f"holds column {name!r} with the unknown type {text!r}"

@@ -29,6 +29,7 @@ from dp_pipelines.plan_stages.kept_counts import LOOKUP, WHERE
 from dp_pipelines.query.best import Best
 from dp_pipelines.query.large_list import Condition, LargeList
 from dp_pipelines.query.query import PrivatePartitions, PublicPartitions, Query
+from dp_pipelines.report.key_text import visible
 
 MOST_PUBLIC = 10_000_000
 """Rows of a public list."""
@@ -240,5 +241,9 @@ def _typed(query: Query, schema: pa.Schema) -> Query:
     except RequestError as error:
         raise RequestError(field="", message=error.message, hint=error.hint) from None
     if doubled:
-        raise RequestError(field="", message="lists a partition twice", hint="list each partition once")
+        key = listed.columns.doubled(names, kinds_of) or ()
+        named = ", ".join("null" if value is None else str(value) for value in key)
+        raise RequestError(
+            field="", message=f"lists a partition twice: [{visible(named, most=100)}]", hint="list each partition once"
+        )
     return dataclasses.replace(query, partitions=listed)

@@ -89,7 +89,7 @@ class Request:
             "source": SNAPSHOTS,
             "tables": {"__all__": SNAPSHOTS},
         }
-        job = self.file.job.model_dump(mode="json", exclude=left_out, exclude_defaults=True)
+        job = without_order(self.file.job.model_dump(mode="json", exclude=left_out, exclude_defaults=True))
         for stage in job.get("stages", {}).values():
             for part, key, formerly in (("evaluation", "max_examples_per_unit", EVALUATED), ("fit", "average", HALF)):
                 said = stage.get(part, {})
@@ -98,7 +98,8 @@ class Request:
                     if not said:
                         del stage[part]
         given = {name: [type(value).__name__, str(value)] for name, value in self.values.items()}
-        read: list[Any] = [source.snapshot for source in self.sources if source.snapshot]
+        named = zip(self.file.job.sources, self.sources, strict=True)
+        read: list[Any] = [source.snapshot for _, source in sorted(named, key=lambda one: one[0]) if source.snapshot]
         own = own_models.code_digests({name: task.model for name, task in self.tasks.items()})
         read += [own] if own else []  # runs of other models keep theirs
         return hashlib.sha256(json.dumps([job, given, *read], sort_keys=True).encode()).hexdigest()
@@ -131,6 +132,21 @@ class Request:
     def asked(self) -> str:
         """SHA-256 of all that the plan is made from: two jobs that ask for the same share one frozen plan."""
         return asked_digest(self.file, self.stages)
+
+
+def without_order(job: dict[str, Any]) -> dict[str, Any]:
+    """The content of a job with its lists of public keys sorted, since their order means nothing.
+
+    Digests sort the keys of mappings too.
+
+    Args:
+        job: the dump of a job's model; it is changed.
+    """
+    for stage in job.get("stages", {}).values():
+        partitions = stage.get("partitions") or {}
+        if partitions.get("public"):
+            partitions["public"] = sorted(partitions["public"], key=json.dumps)
+    return job
 
 
 def asked_digest(file: JobFile, stages: Mapping[str, Query | TrainModel]) -> str:

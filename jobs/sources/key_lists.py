@@ -23,10 +23,11 @@ from dp_pipelines.disk_errors import reason_of, told_of_disk
 from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs.sources import own_cache
 from dp_pipelines.kernels import keys
-from dp_pipelines.kernels.columns.column_types import column_of_kind
+from dp_pipelines.kernels.columns.column_types import column_of_kind, readable, readable_schema
 from dp_pipelines.kernels.columns.key_file import FACTS, FILTER, FORMAT, KEYS, KeyFile
 from dp_pipelines.kernels.columns.key_file_writer import KeyFileWriter, WrongOrder
 from dp_pipelines.kernels.columns.long_text import LONGEST_KEY, is_text
+from dp_pipelines.steps.read_files import open_parquet
 
 if TYPE_CHECKING:
     from dp_pipelines.jobs.terminal.progress import Progress
@@ -60,8 +61,8 @@ def sorted_list(path: pathlib.Path, name: str, columns: Sequence[str], kinds: Se
     if not path.is_file():
         raise RequestError(field=FIELD, message=f"file not found: {name!r}", hint="check the path")
     try:
-        with pa.parquet.ParquetFile(path) as file:
-            schema, count = file.schema_arrow, file.metadata.num_rows
+        with open_parquet(path) as file:
+            schema, count = readable_schema(file.schema_arrow), file.metadata.num_rows
     except (pa.ArrowException, OSError, ValueError):
         raise RequestError(field=FIELD, message=f"cannot be read as Parquet: {name!r}", hint="check the file") from None
     for column in columns:
@@ -166,12 +167,15 @@ def _fill(
     progress: "Progress",
 ) -> None:  # fmt: skip
     try:
-        with pa.parquet.ParquetFile(path) as file:
+        with open_parquet(path) as file:
             every, taken = file.metadata.num_rows, 0  # of a public list, so anybody may see them
             for batch in file.iter_batches(AT_ONCE, columns=list(columns)):
                 progress.show(f"sorting a public list, once for all runs: {taken:,} of {every:,} keys are read")
                 taken += batch.num_rows
-                writer.add([_typed(c, k, batch.column(c)) for c, k in zip(columns, kinds, strict=True)])
+                listed = readable(pa.Table.from_batches([batch]))
+                writer.add(
+                    [_typed(c, k, keys.one_array(listed.column(c))) for c, k in zip(columns, kinds, strict=True)]
+                )
         progress.show(f"sorting a public list, once for all runs: all {every:,} keys are read")
         writer.finish()
     except WrongOrder as error:

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dp_pipelines.errors import RequestError
-from dp_pipelines.jobs.spec.validation_errors import nearest
+from dp_pipelines.jobs.spec.validation_errors import UNIT_OF_SOURCE, nearest
 from dp_pipelines.jobs.sql import row_slices
 from dp_pipelines.kernels import keys
 
@@ -229,6 +229,10 @@ def bind(
     taken = {name.casefold() for name in (*schema.names, *unit)}
     added = [name for name in listed.column_names if name not in pairs.values()]
     for name in added:
+        if name in unit and name not in schema.names:
+            raise RequestError(
+                field=field, message=f"would add column {name!r} of the privacy unit", hint=UNIT_OF_SOURCE
+            )
         if name.casefold() in taken:
             hint = "rename it in the lookup table"
             raise RequestError(field=field, message=f"would shadow column {name!r}", hint=hint)

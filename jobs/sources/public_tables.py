@@ -18,7 +18,9 @@ from dp_pipelines.jobs.sources.source_files import TYPES
 from dp_pipelines.jobs.spec.validation_errors import nearest
 from dp_pipelines.kernels import keys
 from dp_pipelines.kernels.columns import csv_lines, csv_values
+from dp_pipelines.kernels.columns.column_types import readable
 from dp_pipelines.kernels.columns.csv_format import DEFAULT, CsvFormat
+from dp_pipelines.steps.read_files import open_parquet
 
 
 def read_public(
@@ -46,7 +48,7 @@ def read_public(
             kinds = _types(csv_types or {}, field)
             tables = [_csv(path, kinds, field, form) for path in files]
         else:
-            tables = [pa.parquet.ParquetFile(path).read() for path in files]
+            tables = [readable(open_parquet(path).read()) for path in files]
         return pa.concat_tables(tables)
     except RequestError:
         raise
@@ -69,7 +71,7 @@ def place_of(files: Sequence[str], row: int, *, is_csv: bool, form: CsvFormat = 
         if is_csv:
             places = [number for number, _ in _lines(pathlib.Path(path).read_bytes(), form)]
         else:
-            with pa.parquet.ParquetFile(path) as file:
+            with open_parquet(path) as file:
                 places = list(range(1, file.metadata.num_rows + 1))
         if row < len(places):
             return f"{'line' if is_csv else 'row'} {places[row]} of {path!r}"

@@ -24,6 +24,7 @@ from dp_pipelines.jobs.sources.readers import DAMAGED_DELETES, Reader
 from dp_pipelines.jobs.stores import remote_files
 from dp_pipelines.kernels import keys
 from dp_pipelines.kernels.columns import column_casts, csv_cells, equal_rows, gather
+from dp_pipelines.kernels.columns.column_types import readable
 from dp_pipelines.steps.flow import Flow, Opener
 from dp_pipelines.steps.read_files import (
     FEW_BYTES,
@@ -34,6 +35,7 @@ from dp_pipelines.steps.read_files import (
     RowGroups,
     Shuffled,
     open_local,
+    open_parquet,
 )
 
 Deleted = npt.NDArray[np.int64]
@@ -299,8 +301,7 @@ def _listed(path: str, types: str) -> pa.Table:
     """Return the rows that a file lists, as far as values of these types can be equal to them; read once in a process."""
     schema = EqualityDeletes(path=path, types=types).schema
     with remote_files.opened(path) if remote_files.is_url(path) else open_local(path) as stream:
-        file = pa.parquet.ParquetFile(stream, coerce_int96_timestamp_unit="us")  # else a late year wraps around
-        listed = file.read(columns=schema.names).select(schema.names)
+        listed = readable(open_parquet(stream).read(columns=schema.names).select(schema.names))
     return equal_rows.of_types(listed, schema.types)
 
 

@@ -26,8 +26,10 @@ from dp_pipelines.jobs.spec.validation_errors import nearest, raise_all
 from dp_pipelines.jobs.stores import remote_files
 from dp_pipelines.kernels import keys
 from dp_pipelines.kernels.columns import csv_lines
+from dp_pipelines.kernels.columns.column_types import has_fixed_lists_inside, readable_schema
 from dp_pipelines.kernels.columns.csv_format import DEFAULT, SEPARATORS, CsvFormat
 from dp_pipelines.kernels.columns.type_names import TYPES as TYPES
+from dp_pipelines.steps.read_files import open_parquet
 
 Looked = TypeVar("Looked")
 
@@ -283,8 +285,8 @@ def each(look: Callable[[str], Looked], files: Sequence[str]) -> Iterator[Looked
 def footer_of(path: str) -> tuple[pa.Schema, pa.parquet.FileMetaData] | None:
     """The schema and the sizes of a Parquet file, or None."""
     try:
-        with _readable(path) as readable, pa.parquet.ParquetFile(readable) as file:
-            return file.schema_arrow, file.metadata
+        with _readable(path) as opened, open_parquet(opened) as file:
+            return readable_schema(file.schema_arrow), file.metadata
     except RequestError:
         raise
     except (pa.ArrowException, OSError, ValueError):
@@ -308,6 +310,11 @@ def common(schemas: Mapping[str, pa.Schema]) -> tuple[pa.Schema, dict[str, Reque
             )
         else:
             fields[name] = keys.plain_type(reference.field(name).type)
+            if has_fixed_lists_inside(fields[name]):
+                message = f"has lists of a fixed size inside column {name!r}, of which Arrow can read no nulls"
+                hint = "write them as lists without a fixed size"
+                missing[name] = RequestError(field=f"file {first!r}", message=message, hint=hint)
+                del fields[name]
     for path, schema in others:
         for name in schema.names:
             if name not in fields and name not in missing:

@@ -59,7 +59,7 @@ class PartiesModel(JobModel):
     ] = "any"
     members: Annotated[
         dict[Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,63}$")], Member],
-        Field(description="The three parties by name, in an order that is the same for all of them."),
+        Field(description="The three parties by name."),
     ]
     wait_seconds: Annotated[
         int,

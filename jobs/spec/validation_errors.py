@@ -37,6 +37,10 @@ class JobErrors(RequestError):
         return (JobErrors, (self.problems,))
 
 
+UNIT_OF_SOURCE = "the unit's columns are those of the source: name one of them, or write this one into the files first"
+"""A hint where something else would make a column of the privacy unit."""
+
+
 def raise_all(problems: Sequence[RequestError]) -> None:
     """Raise what was collected, if anything."""
     if len(problems) == 1:
@@ -107,6 +111,7 @@ def from_validation(error: ValidationError, content: Content, model: type[BaseMo
         else:
             field = shown(path) or "the job"
             message, hint = _words(detail, path, current, others)
+            hint = _way_out(path, detail["type"]) or hint
             if detail["type"] == "union_tag_invalid":
                 field, path = f"{field}.kind", (*path, "kind")
         problem = RequestError(field=content.named(path, field), message=message, hint=hint)
@@ -213,6 +218,24 @@ def _words(detail: ErrorDetails, path: Path, around: Any, others: Iterable[Any])
         word, key = bounds[kind]
         return f"must be {word} {context[key]:g}", ""
     return detail["msg"][:1].lower() + detail["msg"][1:], ""
+
+
+def _way_out(path: Path, kind: str) -> str:
+    """A hint where the nearest key or number would not do what is wanted; empty elsewhere."""
+    if path == ("budget", "epsilon") and kind == "greater_than":
+        return (
+            "no switch turns the noise off: --synthetic shows a report of made-up rows, and `dp-pipelines check` "
+            "what your rows are like"
+        )
+    weighs = (path[-1:] == ("weight",) and kind == "float_type") or path[-1:] == ("weight_column",)
+    if "metrics" in path and weighs:
+        return (
+            "`weight` is a metric's part of the budget, and no metric weighs rows: define a column w * v under columns:, "
+            "release the sums of it and of w, and divide them"
+        )
+    if "edges" in path and kind == "finite_number":
+        return "no values beyond the ends are counted: write numbers that no value passes, e.g. -1.0e+9 and 1.0e+9"
+    return ""
 
 
 def _is_of_stages(key: int | str, job: Any) -> bool:

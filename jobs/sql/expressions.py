@@ -19,7 +19,7 @@ from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs.select.parse_tree import without_places
 from dp_pipelines.jobs.spec import job_parameters
 from dp_pipelines.jobs.spec.job_parameters import Value
-from dp_pipelines.jobs.spec.validation_errors import raise_all
+from dp_pipelines.jobs.spec.validation_errors import UNIT_OF_SOURCE, raise_all
 from dp_pipelines.jobs.sql import dry_run, guards, row_calculator, whitelist
 from dp_pipelines.jobs.sql.row_expressions import Expression, RowExpressions
 from dp_pipelines.kernels import keys
@@ -72,7 +72,7 @@ def bind(
     for name, sql in columns.items():
         field = f"columns.{name}"
         if name.casefold() in units:
-            problems.append(_refused(field, "would define a column of the privacy unit", "choose another name"))
+            problems.append(_refused(field, "would define a column of the privacy unit", UNIT_OF_SOURCE))
         elif name.casefold() in taken:
             hint = "choose another name"
             problems.append(_refused(field, f"would shadow column {taken[name.casefold()]!r} of the source", hint))

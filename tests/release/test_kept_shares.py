@@ -48,7 +48,7 @@ def test_without_noise_the_shares_are_the_true_ones() -> None:
     assert found["whole"]["share"] == pytest.approx((sizes <= 4).mean())
     assert found["rows"]["share"] == pytest.approx(np.minimum(sizes, 4).sum() / sizes.sum(), rel=0.03)
     assert [entry["above"]["share"] for entry in found["values"]] == pytest.approx([0.1, 0.0])
-    assert [(e["column"], e["low"], e["high"]) for e in found["values"]] == [("x", 0.0, 10.0), ("x", -5.0, 5.0)]
+    assert [(e["column"], e["low"], e["high"]) for e in found["values"]] == [("x", -5.0, 5.0), ("x", 0.0, 10.0)]
     named = [(fact["fact"], fact["column"]) for fact in found["facts"]]
     assert named == [("where", None), ("not_null", "p"), ("not_null", "x")]
     assert [fact["share"] for fact in found["facts"]] == pytest.approx([0.95, 1.0, 0.02])

@@ -30,12 +30,13 @@ def test_a_column_that_is_wholly_null_is_pointed_at() -> None:
 
 
 def test_an_upper_bound_is_said_to_be_one_and_an_unknown_share_to_be_unknown() -> None:
-    for at_most, word in ((True, "at most"), (False, "about")):
-        (line,) = kept_text.lines({"whole": {"share": None}, "rows": {**KNOWN, "at_most": at_most}}, "customer")
-        assert (
-            line
-            == f"an unknown share of customers fall wholly within the limits; {word} 50% (± 2%) of rows are counted"
-        )
+    for at_most, share in (
+        (True, "at most 50% (± 2%) of rows are counted"),
+        (False, "about 50% (± 2%) of the rows of customers with fewer than 512 rows are counted"),
+    ):
+        rows = {**KNOWN, "at_most": at_most, "fewer_than": 512}
+        (line,) = kept_text.lines({"whole": {"share": None}, "rows": rows}, "customer")
+        assert line == f"an unknown share of customers fall wholly within the limits; {share}"
 
 
 def test_filters_and_clamps_are_said() -> None:

@@ -1,16 +1,87 @@
 """Checks the types of columns: numbers that can be summed, and declared values in the data's own type.
 
-In: types, declared values. Out: plain Arrow columns, or an error that names the column. Holds: types are public facts;
-no value of the data is read.
+In: types, declared values. Out: plain Arrow columns, or an error that names the column; tables without layouts that few functions
+of Arrow know. Holds: types are public facts; no value of the data decides anything.
 """
 
 from collections.abc import Sequence
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from dp_pipelines.errors import RequestError
 from dp_pipelines.kernels import keys
 from dp_pipelines.kernels.columns import csv_cells
+
+
+def readable_type(kind: pa.DataType) -> pa.DataType:
+    """The type under which a column of a file is read: views become plain text, bytes and lists with wide offsets, also inside.
+
+    >>> str(readable_type(pa.list_(pa.string_view()))), str(readable_type(pa.list_view(pa.int8())))
+    ('list<item: large_string>', 'large_list<item: int8>')
+    """
+    if isinstance(kind, pa.BaseExtensionType):
+        stored = readable_type(kind.storage_type)
+        return kind if stored == kind.storage_type else stored
+    if pa.types.is_string_view(kind):
+        return pa.large_string()
+    if pa.types.is_binary_view(kind):
+        return pa.large_binary()
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(readable_type(field.type)) for field in kind])
+    if pa.types.is_map(kind):
+        key, item = (field.with_type(readable_type(field.type)) for field in (kind.key_field, kind.item_field))
+        return pa.map_(key, item, keys_sorted=kind.keys_sorted)
+    if not hasattr(kind, "value_field"):
+        return kind
+    inner = kind.value_field.with_type(readable_type(kind.value_field.type))
+    if pa.types.is_fixed_size_list(kind):
+        return pa.list_(inner, kind.list_size)
+    return pa.list_(inner) if pa.types.is_list(kind) else pa.large_list(inner)
+
+
+def fixed_lists(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Lists as lists of a fixed size, with null for one of another size.
+
+    >>> fixed_lists(pa.array([[1, 2], None, [3]]), pa.list_(pa.int64(), 2)).to_pylist()
+    [[1, 2], None, None]
+    """
+    size = kind.list_size
+    lengths = pc.fill_null(pc.list_value_length(column), -1).to_numpy(zero_copy_only=False)
+    first = column.offsets.to_numpy()[:-1]
+    fits = lengths == size
+    places = np.where(fits[:, None], first[:, None] + np.arange(size), 0).ravel()
+    listed = column.values.take(pa.array(places, mask=np.repeat(~fits, size)))
+    return pa.FixedSizeListArray.from_arrays(listed.cast(kind.value_type), type=kind, mask=pa.array(~fits))
+
+
+def has_fixed_lists_inside(kind: pa.DataType) -> bool:
+    """Whether a nested type has lists of a fixed size inside it, of which Arrow reads no nulls."""
+    inner = [kind.field(place).type for place in range(kind.num_fields)] if pa.types.is_nested(kind) else []
+    return any(pa.types.is_fixed_size_list(each) or has_fixed_lists_inside(each) for each in inner)
+
+
+def readable_schema(schema: pa.Schema) -> pa.Schema:
+    """The schema of the tables that `readable` gives."""
+    return pa.schema([field.with_type(readable_type(field.type)) for field in schema], schema.metadata)
+
+
+def readable(table: pa.Table) -> pa.Table:
+    """A table of a file with each column under its readable type. Arrow filters, takes and compares no views.
+
+    >>> readable(pa.table({"a": pa.array(["x"], pa.string_view())})).schema.field("a").type
+    DataType(large_string)
+    """
+    for place, field in enumerate(table.schema):
+        kind = readable_type(field.type)
+        if kind != field.type:
+            column = table.column(place)
+            chunks = [c.storage if isinstance(c.type, pa.BaseExtensionType) else c for c in column.chunks]
+            table = table.set_column(
+                place, field.with_type(kind), pa.chunked_array([c.cast(kind) for c in chunks], kind)
+            )
+    return table
 
 
 def public_column(name: str, kind: pa.DataType, values: Sequence[object]) -> pa.Array:

@@ -143,6 +143,21 @@ class ListedKeys(Sequence[tuple[Any, ...]]):
         made._declared = tuple(self._declared[place] for place in places)
         return made
 
+    @functools.cached_property
+    def in_order(self) -> "ListedKeys":
+        """The same keys in an order that depends on the keys alone, and not on the order in which they were listed."""
+        columns = [column for column in self._columns if isinstance(column, pa.Array)]
+        if len(columns) == len(self._columns) and not any(pa.types.is_dictionary(column.type) for column in columns):
+            names = [f"p{index}" for index in range(len(columns))]
+            by = [(name, "ascending") for name in names]
+            places = pc.sort_indices(pa.table(columns, names=names), sort_keys=by).to_numpy() if columns else []
+            if bool(np.all(np.equal(places, np.arange(len(self))))):
+                return self
+            return self.part(range(self.width), np.asarray(places, np.int64))
+        listed = tuple(self)
+        ordered = tuple(sorted(listed, key=described))
+        return self if ordered == listed else ListedKeys(tuple(zip(*ordered, strict=True)))
+
     @property
     def width(self) -> int:
         """How many values a key has."""
@@ -192,6 +207,17 @@ class ListedKeys(Sequence[tuple[Any, ...]]):
                 hint="leave it out: such a key counts as null in rows",
             )
         return plain
+
+    def doubled(self, names: Sequence[str], kinds: Sequence[pa.DataType]) -> tuple[Any, ...] | None:
+        """A key that is listed twice, if there is one.
+
+        Args:
+            names, kinds: as for `places`.
+        """
+        columns = [keys.comparable(column) for column in self.typed(names, kinds)]
+        codes = keys.dense(columns).codes
+        again = np.flatnonzero(np.bincount(codes)[codes] > 1)
+        return self[int(again[0])] if len(again) else None
 
     @functools.cached_property
     def _plain_columns(self) -> tuple[pa.Array, ...]:
@@ -258,6 +284,15 @@ class ListedKeys(Sequence[tuple[Any, ...]]):
     def nbytes(self) -> int:
         """Its bytes in memory, without what is made to look keys up."""
         return sum(column.nbytes for column in self._columns if isinstance(column, pa.Array))
+
+
+def described(key: Sequence[Any]) -> list[str]:
+    """The values of a key with their types, so that 1 and "1" differ.
+
+    >>> described(("north", 1))
+    ["str:'north'", 'int:1']
+    """
+    return [f"{type(value).__name__}:{value!r}" for value in key]
 
 
 _HELD: weakref.WeakValueDictionary[str, ListedKeys] = weakref.WeakValueDictionary()

@@ -43,6 +43,9 @@ the weights of metrics to within half a part in so many."""
 FITTED = 256
 """Scales that are compared where no table is as large as `FINEST_STEPS` wants."""
 
+THIN = 0.005
+"""Below this sampling rate a plan that needs too large a table is told to raise it."""
+
 FINE = 8192
 """The last calibration moves both scales together in steps of 1/8192."""
 
@@ -182,6 +185,14 @@ def _choices(
         wanted = max([TARGET_SCALE, *of_law, *finer])
         scales[law] = wanted if wanted <= LARGEST_SCALE[law] else _fitting(law, of_law)
         if scales[law] > LARGEST_SCALE[law]:
+            thin = [s for c in chosen.values() for s in c.sums.values() if s.rate is not None and s.rate < THIN]
+            if thin and law == "gaussian":
+                raise BudgetError(
+                    field="budget",
+                    message=f"leaves training with a sampling_rate of {thin[0].rate:g}, in whose sums no noise table is fine "
+                    "enough for the few units of a step",
+                    hint="raise sampling_rate, e.g. to 0.01, or leave it out; fewer steps cost less too",
+                )
             raise BudgetError(
                 field="budget",
                 message="leaves a statistic with noise thousands of times the effect of one unit",

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 import yaml
@@ -224,25 +225,51 @@ def test_parties_that_do_not_run_the_same_are_refused_before_anything_is_charged
         assert not (world.folder / party / "dp-ledger.sqlite").exists()
 
 
-@pytest.mark.parametrize("reordered", ["metrics", "members"])
-def test_parties_whose_files_list_the_same_in_another_order_are_refused(tmp_path: pathlib.Path, reordered: str) -> None:
-    """Numbers are added by their place: a count would be added to a sum, and shares would go to the wrong party."""
-    said, other = job(free_ports(3)), {}
-    world = World.made(tmp_path, said)
-    other = yaml.safe_load(world.path("south").read_text())
-    if reordered == "metrics":
-        other["stages"]["sales"]["metrics"] = dict(reversed(other["stages"]["sales"]["metrics"].items()))
-        changed = "south"
-    else:  # for north the two others change places, so that it still finds all of them
-        members = other["parties"]["members"]
-        other["parties"]["members"] = {name: members[name] for name in ("north", "notary", "south")}
-        changed = "north"
-    world.path(changed).write_text(yaml.safe_dump(other, sort_keys=False))
-    for party, (code, _, told) in world.together("--run-id", "r").items():
-        assert code == 2, told
-        assert "job files differ" in told
-        assert not (world.folder / party / "out").exists()
-        assert not (world.folder / party / "dp-ledger.sqlite").exists()
+def reversed_mapping(mapping: dict[str, Any]) -> dict[str, Any]:
+    return dict(reversed(mapping.items()))
+
+
+def test_parties_whose_files_list_the_same_in_another_order_have_one_plan_and_the_right_sums(
+    tmp_path: pathlib.Path,
+) -> None:
+    """Numbers are added by name: by place, counts would be added to sums, and groups and stages to others."""
+    content = job(free_ports(3))
+    sales = content["stages"]["sales"]
+    content["stages"]["all"] = {"kind": "aggregate", "partition_by": [], "bounds": {"max_contributions": 4}}
+    content["stages"]["all"]["metrics"] = {"everything": {"kind": "count"}}
+    content["budget"]["epsilon"] = 30.0
+    world = World.made(tmp_path, content)
+    other = {**content, "stages": reversed_mapping(content["stages"])}
+    other["stages"]["sales"] = {
+        **reversed_mapping(sales),
+        "metrics": reversed_mapping(sales["metrics"]),
+        "partitions": {"public": [*reversed(sales["partitions"]["public"])]},
+    }
+    world.path("south").write_text(yaml.safe_dump(other, sort_keys=False))
+    members = content["parties"]["members"]
+    parties = {**content["parties"], "members": {name: members[name] for name in ("north", "notary", "south")}}
+    world.path("north").write_text(yaml.safe_dump({**content, "parties": parties}, sort_keys=False))
+    for code, _, messages in world.together("--run-id", "r").values():
+        assert code == 0, messages
+    manifests = [json.loads((world.folder / party / "out" / "manifest.json").read_text()) for party in PARTIES]
+    assert len({manifest["plan"] for manifest in manifests}) == 1
+    tables = {party: pq.read_table(world.folder / party / "out" / "sales.parquet") for party in PARTIES}
+    columns = [column for name in sales["metrics"] for column in (name, f"{name}_stddev")]
+    assert tables["north"].column_names == tables["notary"].column_names == ["region", *columns]
+    in_its_order = [column for name in reversed(sales["metrics"]) for column in (name, f"{name}_stddev")]
+    assert tables["south"].column_names == ["region", *in_its_order]
+    assert tables["south"].select(tables["north"].column_names).equals(tables["north"])
+    for row in tables["north"].to_pylist():
+        rows_of = [table.filter(pc.equal(table["region"], row["region"])) for table in (NORTH, SOUTH)]
+        people = sum(len(table["customer"].unique()) for table in rows_of)
+        near = 12 * row["buyers_stddev"]
+        # Two of three regions of each person stay.
+        assert people / 2 - near <= row["buyers"] <= people + near
+        assert row["buyers"] - near - 12 * row["orders_stddev"] <= row["orders"]
+        assert row["orders"] <= 2 * people + 12 * row["orders_stddev"]
+        assert row["orders"] == pytest.approx(row["revenue"] / 50, abs=0.3 * people + row["revenue_stddev"])
+    (total,) = pq.read_table(world.folder / "south" / "out" / "all.parquet").to_pylist()
+    assert abs(total["everything"] - len(NORTH) - len(SOUTH)) <= 12 * total["everything_stddev"] < len(SOUTH) / 2
 
 
 def test_parties_of_one_folder_are_refused_since_their_ledger_would_take_them_for_one(tmp_path: pathlib.Path) -> None:
