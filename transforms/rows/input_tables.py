@@ -24,7 +24,7 @@ from dp_pipelines.query.windows import Windows
 from dp_pipelines.transforms.rows import cell_values
 from dp_pipelines.transforms.rows.element_types import ElementType, element_type
 from dp_pipelines.transforms.rows.row_batches import with_types
-from dp_pipelines.transforms.rows.table_steps import refuse_steps_for_rows
+from dp_pipelines.transforms.rows.table_steps import refuse_steps_for_rows, refuse_unsaid_tables
 from dp_pipelines.transforms.rows.to_tables import ToTables, absent, table_of
 from dp_pipelines.transforms.rows.window_stamps import STAMPS, StampedTables
 
@@ -59,6 +59,8 @@ def input_tables(
     stamped = known if windows is None else {**known, **STAMPS}
     missing = tuple(name for name in columns or () if name not in known)
     _refuse_missing(element, types, known, missing, windows)
+    if missing and element.unsaid:
+        refuse_unsaid_tables(pcoll)
     if layout is not None and not missing:
         layout.wire(pa.schema(stamped.items()).empty_table())
     if element.is_table and types is None and windows is None:

@@ -60,8 +60,6 @@ WRITTEN_FOR_ROWS = {
     "a filter by name": (beam.Filter(is_zero), "keeps or drops whole tables"),
     "a filter that knows of tables": (beam.Filter(of_tables), "keeps or drops whole tables"),
     "a flat map": (beam.FlatMap(lambda row: [row] if row["service"] == 0 else []), "hands on whole tables or drops"),
-    "a generator": (beam.FlatMap(zeros), "hands on whole tables or drops"),
-    "a function": (beam.ParDo(Zeros()), "hands on whole tables or drops"),
     "a map to None": (beam.Map(lambda row: row if row["service"] == 0 else None), "hands on whole tables or drops"),
     "a map to dicts": (beam.Map(lambda row: {"person": row["person"], "city": row["city"]}), "makes one row of each"),
     "a map to rows": (beam.Map(lambda row: beam.Row(person=row["person"], city=row["city"])), "makes one row of each"),
@@ -76,6 +74,14 @@ def test_a_step_for_rows_behind_a_reader_of_tables_is_refused_when_the_pipeline_
     rows = beam.Pipeline("FnApiRunner") | ReadParquet(files) | "Mine" >> step
     with pytest.raises(RequestError, match=f"step 'Mine': {message}.*to_pylist"):
         rows | PrivateAggregate(stage(), types=types)
+
+
+@pytest.mark.parametrize("step", [beam.FlatMap(zeros), beam.ParDo(Zeros())], ids=["a generator", "a function"])
+def test_a_step_that_may_drop_all_tables_says_what_it_hands_on_or_types_are_declared(files: str, step: Any) -> None:
+    tables = beam.Pipeline("FnApiRunner") | ReadParquet(files) | "Mine" >> step
+    with pytest.raises(RequestError, match="step 'Mine': may hand on tables or drop them, and nothing says which"):
+        tables | PrivateAggregate(stage())
+    tables | "Typed" >> PrivateAggregate(stage(), types=TYPES)
 
 
 def test_a_step_for_rows_some_steps_before_is_refused(files: str) -> None:
