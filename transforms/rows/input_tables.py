@@ -62,7 +62,7 @@ def input_tables(
     if missing and element.unsaid:
         refuse_unsaid_tables(pcoll)
     if layout is not None and not missing:
-        layout.wire(pa.schema(stamped.items()).empty_table())
+        check_layout(layout, stamped)
     if element.is_table and types is None and windows is None:
         return pcoll, known
     declared = known if known or types is not None else None
@@ -76,6 +76,21 @@ def input_tables(
     if declared is None or missing:
         return made, stamped
     return with_types(made, [table_of([], stamped)]), stamped
+
+
+def check_layout(layout: Layout, types: Mapping[str, pa.DataType]) -> None:
+    """Refuse types that cannot play their part in a layout, with hints for programs: kernels speak of a job's `columns:`.
+
+    Raises:
+        RequestError: a type is refused.
+    """
+    try:
+        layout.wire(pa.schema(types.items()).empty_table())
+    except RequestError as error:
+        hint, is_for_jobs, _ = (error.hint or "").partition(", e.g. columns: {")
+        if is_for_jobs:
+            hint += " in a step before, e.g. with beam.Map, and declare the type of what it makes"
+        raise RequestError(field=error.field, message=error.message, hint=hint) from None
 
 
 def known_types(element: ElementType, types: Types | None, columns: Sequence[str] | None) -> dict[str, pa.DataType]:

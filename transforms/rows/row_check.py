@@ -14,7 +14,7 @@ from dp_pipelines.errors import RequestError
 from dp_pipelines.planning.stage import StagePlan
 from dp_pipelines.transforms.rows import cell_values
 from dp_pipelines.transforms.rows.element_types import type_of_hint
-from dp_pipelines.transforms.rows.input_tables import Types, known_types
+from dp_pipelines.transforms.rows.input_tables import Types, check_layout, known_types
 from dp_pipelines.transforms.rows.window_stamps import STAMPS
 
 
@@ -96,7 +96,7 @@ def check_row(stage: StagePlan, types: Types | None, row: Any) -> CheckedRow:
     columns = [name for name in stage.query.columns if stage.windows is None or name not in STAMPS]
     known = known_types(element, types, columns)
     stamps = {} if stage.windows is None else STAMPS
-    stage.layout.wire(pa.schema({**known, **stamps}.items()).empty_table())
+    check_layout(stage.layout, {**known, **stamps})
     checked = tuple(_checked(row, name, known[name]) for name in columns)
     units = [cell for cell in checked if cell.column in stage.query.unit_columns]
     return CheckedRow(cells=checked, is_dropped=any(cell.why_null is not None for cell in units))

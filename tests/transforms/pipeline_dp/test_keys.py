@@ -117,11 +117,23 @@ def test_keys_of_other_classes_come_back_equal(key: Any) -> None:
 def test_equal_keys_of_other_classes_are_one_key_and_others_are_not() -> None:
     one = [decimal.Decimal("2.50"), decimal.Decimal("2.5"), decimal.Decimal("0.25e1")]
     assert len({keys.encode(key) for key in one}) == 1
-    assert len({keys.encode(key) for key in (decimal.Decimal(0), decimal.Decimal("-0.00"), decimal.Decimal("0e9"))}) == 1
+    assert (
+        len({keys.encode(key) for key in (decimal.Decimal(0), decimal.Decimal("-0.00"), decimal.Decimal("0e9"))}) == 1
+    )
     exact = [decimal.Decimal("1." + "0" * 40 + digit) for digit in "12"]
     assert len({keys.encode(key) for key in exact}) == 2
     assert keys.encode(Colour.RED) == keys.encode(Colour.CRIMSON)
-    different = [Colour.RED, Colour.BLUE, Other.RED, 1, "RED", frozenset({1}), (1,), uuid.UUID(int=1), decimal.Decimal(1)]
+    different = [
+        Colour.RED,
+        Colour.BLUE,
+        Other.RED,
+        1,
+        "RED",
+        frozenset({1}),
+        (1,),
+        uuid.UUID(int=1),
+        decimal.Decimal(1),
+    ]
     assert len({keys.encode(key) for key in different}) == len(different)
     names = [frozenset(("a", "b", "c")[place:] + ("a", "b", "c")[:place]) for place in range(3)]
     assert len({keys.encode(key) for key in names}) == 1
@@ -141,7 +153,9 @@ def test_a_class_that_can_be_no_key_is_refused(value: object, wrapped: bool) -> 
     assert error.value.cls is type(value)
 
 
-@pytest.mark.parametrize("value", [object(), [1], {1: 2}, {1}, frozenset({(1, None, "a" * 2**14)}), pd.NaT, "a" * 2**14])
+@pytest.mark.parametrize(
+    "value", [object(), [1], {1: 2}, {1}, frozenset({(1, None, "a" * 2**14)}), pd.NaT, "a" * 2**14]
+)
 def test_what_cannot_be_a_key_is_null_beside_keys_that_stay(value: object) -> None:
     assert keys.encoded([7, value, "a"]).to_pylist() == [keys.encode(7), None, keys.encode("a")]
     with pytest.raises(keys.NoKeyError, match=r"^(cannot be a key|is too long for a key)$"):
