@@ -104,13 +104,13 @@ def _refuse_error_handling(document: yaml_lines.Document, value: Any, path: tupl
         RequestError: one of our transforms has it.
     """
     children = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    if isinstance(value, dict) and value.get("type") in _RELEASES and isinstance(value.get("config"), dict):
-        if "error_handling" in value["config"]:
-            raise RequestError(
-                field=document.named((*path, "config", "error_handling"), f"{value['type']}: error_handling"),
-                message="would hand rows on as they are",
-                hint="leave it out: a cell that does not fit is null here",
-            )
+    config = value.get("config") if isinstance(value, dict) and value.get("type") in _RELEASES else None
+    if isinstance(config, dict) and "error_handling" in config:
+        raise RequestError(
+            field=document.named((*path, "config", "error_handling"), f"{value['type']}: error_handling"),
+            message="would hand rows on as they are",
+            hint="leave it out: a cell that does not fit is null here",
+        )
     for key, child in children:
         _refuse_error_handling(document, child, (*path, key))
 

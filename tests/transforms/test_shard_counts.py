@@ -46,6 +46,8 @@ def chosen(pipeline: beam.Pipeline, **arguments: Any) -> set[int]:
     waiting, found = [bound], set()
     while waiting:
         applied = waiting.pop().producer
+        if applied is None:  # where the pipeline begins
+            continue
         step = getattr(getattr(applied.transform, "fn", None), "step", None)
         if type(step).__name__ == "ToShards":
             found.add(step._shards)
