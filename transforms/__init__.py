@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from dp_pipelines.transforms.rows.per_key import PrivateCountPerKey as PrivateCountPerKey
     from dp_pipelines.transforms.rows.per_key import PrivateMeanPerKey as PrivateMeanPerKey
     from dp_pipelines.transforms.rows.per_key import PrivateSumPerKey as PrivateSumPerKey
+    from dp_pipelines.transforms.rows.row_check import check_row as check_row
     from dp_pipelines.transforms.rows.to_rows import ToRows as ToRows
     from dp_pipelines.transforms.sample_and_aggregate import SampleAndAggregate as SampleAndAggregate
 
@@ -49,6 +50,7 @@ _ROOMS = {
     "PrivateCountPerKey": "transforms.rows.per_key",
     "PrivateMeanPerKey": "transforms.rows.per_key",
     "PrivateSumPerKey": "transforms.rows.per_key",
+    "check_row": "transforms.rows.row_check",
     "ToRows": "transforms.rows.to_rows",
     "SampleAndAggregate": "transforms.sample_and_aggregate",
 }

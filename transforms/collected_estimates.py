@@ -20,6 +20,7 @@ from dp_pipelines.steps.collected import estimated, one_of_each
 from dp_pipelines.transforms.beam_flow import Wired
 from dp_pipelines.transforms.release_transform import ReleaseTransform
 from dp_pipelines.transforms.rows.input_tables import Types, input_tables
+from dp_pipelines.transforms.shard_counts import check_shards, shards_of
 
 
 @dataclasses.dataclass(eq=False)
@@ -32,7 +33,7 @@ class CollectedEstimates(ReleaseTransform):
         by: a second question to the same people, answered in the same rows: pairs of values are estimated.
         by_columns: the columns of its reports.
         privacy_unit: the columns that name a sender, of whom one row counts; left out: who collected has seen to that.
-        num_shards: into how many groups of units the rows are cut.
+        num_shards: into how many groups of units the rows are cut; left out, as for `PrivateAggregate`.
         salt: a 64-bit number for the hash of units; drawn at random by default.
         types: of the columns, where elements bring none.
 
@@ -52,7 +53,7 @@ class CollectedEstimates(ReleaseTransform):
     by: Question | None = None
     by_columns: Sequence[str] | str | None = None
     privacy_unit: Sequence[str] | str = ()
-    num_shards: int = 32
+    num_shards: int | None = None
     salt: int | None = None
     types: Types | None = None
 
@@ -60,7 +61,7 @@ class CollectedEstimates(ReleaseTransform):
         super().__init__()
         self._stage = CollectedStage(self.question, self.columns, self.by, self.by_columns)
         self._unit = checks.names(self.privacy_unit, "privacy_unit") if self.privacy_unit else ()
-        checks.whole(self.num_shards, "num_shards", low=1, high=2**20)
+        check_shards(self.num_shards)
         if self.salt is None:
             self.salt = int(entropy.words(1)[0])
 
@@ -73,7 +74,11 @@ class CollectedEstimates(ReleaseTransform):
         if self._unit:
             assert self.salt is not None
             kept = functools.partial(
-                one_of_each, unit=self._unit, reads=columns, num_shards=self.num_shards, salt=self.salt
+                one_of_each,
+                unit=self._unit,
+                reads=columns,
+                num_shards=shards_of(pcoll.pipeline, self.num_shards),
+                salt=self.salt,
             )
             tables = tables | "OneOfEach" >> Wired(kept)
         return tables | "Estimates" >> Wired(functools.partial(estimated, stage=self._stage))

@@ -18,18 +18,19 @@ import apache_beam as beam
 
 from dp_pipelines import checks
 from dp_pipelines.errors import RequestError
-from dp_pipelines.kernels import sizes
 from dp_pipelines.noise import entropy
 from dp_pipelines.query.train_model import TrainModel
 from dp_pipelines.steps.whole_units import MOST_ROWS, UnitColumns
 from dp_pipelines.steps.write_examples import examples_written
 from dp_pipelines.training.examples.split import refuse_name
 from dp_pipelines.transforms.beam_flow import BeamFlow, collection_of
+from dp_pipelines.transforms.release_transform import PublicTransform
 from dp_pipelines.transforms.rows.input_tables import check_tables
+from dp_pipelines.transforms.shard_counts import check_shards, shards_of
 
 
 @dataclasses.dataclass(eq=False)
-class BoundedExamples(beam.PTransform):
+class BoundedExamples(PublicTransform):
     """Write the examples of a train stage into a private folder. NOT private: for use inside the same trust boundary.
 
     Args:
@@ -38,7 +39,7 @@ class BoundedExamples(beam.PTransform):
         max_rows_per_unit: how many rows of a unit are kept before `unit_columns`, chosen by a keyed hash of the columns read.
         reads: the columns that the unit columns read or that examples have; by default those of an example.
         unit_columns: None if examples are the rows as they are.
-        num_shards: the number of groups of units into which the data are split.
+        num_shards: the number of groups of units into which the data are split; left out, as for `PrivateAggregate`.
         salt: a 64-bit number for the hashes of this run; drawn at random by default. The same salt gives the same examples.
         key: divides the units (`training.examples.split`): the digest of the plan, as `training.fit` takes it. With it, units
             may be text of any length; without it, units with text longer than 256 bytes have no examples.
@@ -58,14 +59,14 @@ class BoundedExamples(beam.PTransform):
     max_rows_per_unit: int = dataclasses.field(kw_only=True)
     reads: Sequence[str] | None = dataclasses.field(default=None, kw_only=True)
     unit_columns: UnitColumns | None = dataclasses.field(default=None, kw_only=True)
-    num_shards: int = dataclasses.field(default=32, kw_only=True)
+    num_shards: int | None = dataclasses.field(default=None, kw_only=True)
     salt: int | None = dataclasses.field(default=None, kw_only=True)
     key: bytes | None = dataclasses.field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         super().__init__()
         checks.whole(self.max_rows_per_unit, "max_rows_per_unit", low=1, high=MOST_ROWS)
-        checks.whole(self.num_shards, "num_shards", low=1, high=sizes.MOST_SHARDS)
+        check_shards(self.num_shards)
         self.reads = tuple(dict.fromkeys((*self.task.unit_columns, *(self.reads or self.task.columns))))
         refuse_name(self.reads, "reads")
         self.folder = os.fspath(self.folder)
@@ -86,7 +87,7 @@ class BoundedExamples(beam.PTransform):
             max_rows_per_unit=self.max_rows_per_unit,
             reads=tuple(self.reads),
             unit_columns=self.unit_columns,
-            num_shards=self.num_shards,
+            num_shards=shards_of(pcoll.pipeline, self.num_shards),
             salt=self.salt,
             key=self.key,
         )

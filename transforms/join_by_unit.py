@@ -14,19 +14,21 @@ import pyarrow as pa
 
 from dp_pipelines import checks
 from dp_pipelines.errors import RequestError
-from dp_pipelines.kernels import keys, sizes
+from dp_pipelines.kernels import keys
 from dp_pipelines.kernels.columns.type_names import declared_types
 from dp_pipelines.noise import entropy
 from dp_pipelines.steps.unit_join import JoinSide, UnitJoin, common_type, is_nested, joined_on_unit
 from dp_pipelines.steps.whole_units import MOST_ROWS
 from dp_pipelines.transforms.beam_flow import BeamFlow, collection_of
+from dp_pipelines.transforms.release_transform import PublicTransform
 from dp_pipelines.transforms.rows.input_tables import Types, check_tables
+from dp_pipelines.transforms.shard_counts import check_shards, shards_of
 
 Names = str | Sequence[str]
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
-class JoinByUnit(beam.PTransform):
+class JoinByUnit(PublicTransform):
     """Join the rows of two private tables that have the same privacy unit. NOT private: bound the result by that unit.
 
     Args:
@@ -37,7 +39,7 @@ class JoinByUnit(beam.PTransform):
         keeps_unmatched: whether rows of the left table that meet nothing stay, with nulls.
         row_hash: a name for one more column that tells the joined rows of a unit apart, to be the `row_id` of a query; None:
             there is no such column.
-        num_shards: the number of groups of units into which the data are split.
+        num_shards: the number of groups of units into which the data are split; left out, as for `PrivateAggregate`.
         salt: a 64-bit number for the hashes of this run; drawn at random by default.
 
     Input: a tuple of two PCollections of pa.Table, bounded and in the global window. Output: a PCollection of pa.Table with the
@@ -58,12 +60,12 @@ class JoinByUnit(beam.PTransform):
     on: Sequence[tuple[str, str]] = ()
     keeps_unmatched: bool = False
     row_hash: str | None = None
-    num_shards: int = 32
+    num_shards: int | None = None
     salt: int | None = None
 
     def __post_init__(self) -> None:
         super().__init__()
-        checks.whole(self.num_shards, "num_shards", low=1, high=sizes.MOST_SHARDS)
+        check_shards(self.num_shards)
         tables = declared_types(self.left), declared_types(self.right)
         units = tuple(checks.names(names, "unit") for names in self.unit)
         compared = list(zip(*units, strict=False)) + [tuple(pair) for pair in self.on]
@@ -130,4 +132,5 @@ class JoinByUnit(beam.PTransform):
         left, right = pcolls
         check_tables(left)
         check_tables(right)
-        return collection_of(joined_on_unit(BeamFlow(left), BeamFlow(right), self._join, self.num_shards, self._salt))
+        shards = shards_of(left.pipeline, self.num_shards)
+        return collection_of(joined_on_unit(BeamFlow(left), BeamFlow(right), self._join, shards, self._salt))

@@ -27,6 +27,7 @@ from dp_pipelines.transforms.beam_flow import BeamFlow
 from dp_pipelines.transforms.private_aggregate import PrivateAggregate
 from dp_pipelines.transforms.release_transform import ReleaseTransform
 from dp_pipelines.transforms.rows.input_tables import Types, input_tables
+from dp_pipelines.transforms.shard_counts import shards_of
 
 
 @dataclasses.dataclass(eq=False)
@@ -41,10 +42,10 @@ class UnitsOfAPlan(PrivateAggregate):
     query: Query | None = None
     made_of_units = True
 
-    def _wired(self, tables: Flow) -> Any:
+    def _wired(self, tables: Flow, num_shards: int) -> Any:
         assert self.query is not None
         assert self.salt is not None
-        return units_released(tables, self.query, self.stage, self.num_shards, self.salt)
+        return units_released(tables, self.query, self.stage, num_shards, self.salt)
 
 
 @dataclasses.dataclass(eq=False)
@@ -71,7 +72,7 @@ class KeptShares(ReleaseTransform):
 
     of: StagePlan
     kept: StagePlan
-    num_shards: int = 32
+    num_shards: int | None = None
     salt: int | None = None
     types: Types | None = None
 
@@ -97,9 +98,10 @@ class KeptShares(ReleaseTransform):
         query, salt = self.of.query, self._release.salt
         tables, _ = input_tables(pcoll, self.types, query.columns, self.of.layout)
         assert salt is not None
+        shards = shards_of(pcoll.pipeline, self.num_shards)
         rows = BeamFlow(tables)
         facts = rows.each("Facts", FactsOfTables(query, salt))
-        wiring = functools.partial(units_to_shards, query=query, num_shards=self.num_shards, salt=salt)
+        wiring = functools.partial(units_to_shards, query=query, num_shards=shards, salt=salt)
         units = facts.inside("Units", wiring, rows).pcoll
         return (
             units | "Release" >> self._release | "Shares" >> beam.Map(_shares, query, self.kept).with_output_types(str)

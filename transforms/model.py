@@ -18,6 +18,7 @@ from dp_pipelines.errors import RequestError
 from dp_pipelines.training import artefact, scoring
 from dp_pipelines.training.artefact import Artefact
 from dp_pipelines.transforms.coder import register
+from dp_pipelines.transforms.release_transform import refuse_value_provider
 from dp_pipelines.transforms.rows.to_tables import table_of
 
 register()
@@ -43,6 +44,8 @@ class DpModelHandler(ModelHandler[Any, PredictionResult, Artefact]):
 
     def __init__(self, folder: str | os.PathLike[str], *, jax_model: str | None = None) -> None:
         super().__init__()
+        refuse_value_provider("folder", folder)
+        refuse_value_provider("jax_model", jax_model)
         self._folder, self._jax_model = os.fspath(folder), jax_model
 
     def load_model(self) -> Artefact:

@@ -13,10 +13,8 @@ from typing import Any, ClassVar
 import apache_beam as beam
 import pyarrow as pa
 
-from dp_pipelines import checks
 from dp_pipelines.errors import RequestError
 from dp_pipelines.kernels.columns.type_names import declared_types
-from dp_pipelines.kernels.sizes import MOST_SHARDS
 from dp_pipelines.noise import entropy
 from dp_pipelines.plan_stages.reads import UnitFacts
 from dp_pipelines.planning import payment, resolve
@@ -27,12 +25,14 @@ from dp_pipelines.query.query import ReleasedPartitions
 from dp_pipelines.steps.aggregate import BoundedWire, ToShards
 from dp_pipelines.steps.flow import Flow
 from dp_pipelines.steps.release_stage import released
+from dp_pipelines.steps.row_bytes import of_wire
 from dp_pipelines.transforms import once
 from dp_pipelines.transforms.beam_flow import BeamFlow
 from dp_pipelines.transforms.display import stage_facts
 from dp_pipelines.transforms.release_transform import ReleaseTransform
 from dp_pipelines.transforms.rows.input_tables import Types, check_batch, input_tables
 from dp_pipelines.transforms.rows.schema_rows import ToSchemaRows
+from dp_pipelines.transforms.shard_counts import check_shards, shards_of
 
 
 @dataclasses.dataclass(eq=False)
@@ -44,13 +44,15 @@ class PrivateAggregate(ReleaseTransform):
             `run()` of this pipeline, and a second pipeline with this stage, are refused before a row is read, whatever
             happened to the first. The library cannot see pipelines that are templates, are rebuilt from their description
             (`Pipeline.from_runner_api`), or run in an interactive runner or another process.
-        num_shards: the number of groups of units into which the data are split; about one per 16 MiB. Does not affect the
-            result.
+        num_shards: the number of groups of units into which the data are split. Does not affect the result. Left out: from
+            `rows`, or 32 on runners in this process and 1,024 on others, enough for 100 GB (docs/scale.md).
         salt: a 64-bit number for the hashes of this run; drawn at random by default. It only balances the load and decides
             which contributions are kept; a repeated run with the same salt keeps the same ones.
         types: the types of the columns that the stage reads, as pyarrow types or by names such as "int64" and "string": for
             mappings and pandas frames, which bring none.
         as_rows: whether the output is rows with a schema, as of `ToRows`.
+        rows: about how many rows there are, a public estimate from which the number of shards follows: say it for more than
+            100 GB, and for small inputs on a cluster.
 
     Input: a bounded PCollection in the global window, or in the windows that the query declares, of rows with a schema
     (NamedTuples, `beam.Row`), of mappings, Arrow tables, record batches or pandas frames. Of Arrow tables without `types` at
@@ -70,10 +72,11 @@ class PrivateAggregate(ReleaseTransform):
     """
 
     stage: StagePlan
-    num_shards: int = 32
+    num_shards: int | None = None
     salt: int | None = None
     types: Types | None = None
     as_rows: bool = False
+    rows: int | None = None
 
     made_of_units: ClassVar[bool] = False
     """Whether its input are facts about units, and not events."""
@@ -91,7 +94,7 @@ class PrivateAggregate(ReleaseTransform):
         _refuse_scales(self.stage)
         payment.named_run(self.stage.name, self.stage.payment)
         payment.refuse_paid(self.stage.name, self.stage.payment)
-        checks.whole(self.num_shards, "num_shards", low=1, high=MOST_SHARDS)
+        check_shards(self.num_shards, self.rows)
         if self.salt is None:
             self.salt = int(entropy.words(1)[0])
         if self.types is not None:
@@ -154,12 +157,12 @@ class PrivateAggregate(ReleaseTransform):
         stage = self.stage  # the one that is drawn, whatever is assigned later
         once.refuse_second_draw(pcoll.pipeline, stage)
         once.note(pcoll, lambda: stage)
-        found = self._wired(BeamFlow(tables)).pcoll
+        found = self._wired(BeamFlow(tables), _shards(self, pcoll, self._known)).pcoll
         return found if rows is None else found | "Rows" >> rows
 
-    def _wired(self, tables: Flow) -> Any:
+    def _wired(self, tables: Flow, num_shards: int) -> Any:
         assert self.salt is not None
-        return released(tables, self.stage, self.num_shards, self.salt)
+        return released(tables, self.stage, num_shards, self.salt)
 
 
 @dataclasses.dataclass(eq=False)
@@ -189,29 +192,39 @@ class BoundContributions(ReleaseTransform):
     """
 
     stage: StagePlan
-    num_shards: int = 32
+    num_shards: int | None = None
     salt: int | None = None
     types: Types | None = None
+    rows: int | None = None
 
     def __post_init__(self) -> None:
         super().__init__()
         _check_stage(self.stage)
         _refuse_scales(self.stage)
-        checks.whole(self.num_shards, "num_shards", low=1, high=MOST_SHARDS)
+        check_shards(self.num_shards, self.rows)
         if self.salt is None:
             self.salt = int(entropy.words(1)[0])
 
     def expand(self, pcoll: beam.PCollection[Any]) -> beam.PCollection[pa.Table]:
         """Shard, then bound."""
-        tables, _ = input_tables(pcoll, self.types, self.stage.query.columns, self.stage.layout, self.stage.windows)
+        tables, known = input_tables(pcoll, self.types, self.stage.query.columns, self.stage.layout, self.stage.windows)
+        shards = _shards(self, pcoll, known)
         assert self.salt is not None
         return (
             BeamFlow(tables)
-            .each("ToShards", ToShards(self.stage.layout, self.num_shards, self.salt))
+            .each("ToShards", ToShards(self.stage.layout, shards, self.salt))
             .by_key("ByShard")
             .each("Bound", BoundedWire(self.stage.layout, self.salt))
             .pcoll
         )
+
+
+def _shards(
+    transform: PrivateAggregate | BoundContributions, pcoll: beam.PCollection[Any], known: Mapping[str, pa.DataType]
+) -> int:
+    """Return the number of shards, from what the program says, the types of columns and the runner: all of it public."""
+    row_bytes = of_wire(transform.stage.layout, known)
+    return shards_of(pcoll.pipeline, transform.num_shards, transform.rows, row_bytes)
 
 
 def _check_stage(stage: object) -> None:

@@ -23,10 +23,11 @@ from dp_pipelines.steps.write_stage import WriteStage, written
 from dp_pipelines.transforms import once
 from dp_pipelines.transforms.beam_flow import BeamFlow, collection_of
 from dp_pipelines.transforms.private_aggregate import PrivateAggregate
+from dp_pipelines.transforms.release_transform import PublicTransform
 
 
 @dataclasses.dataclass(eq=False)
-class StageRelease(beam.PTransform):
+class StageRelease(PublicTransform):
     """Write the released tables of a stage into one Parquet file of a staging folder.
 
     Args:
@@ -48,7 +49,7 @@ class StageRelease(beam.PTransform):
 
 
 @dataclasses.dataclass(eq=False)
-class PublishRelease(beam.PTransform):
+class PublishRelease(PublicTransform):
     """Publish the output of `PrivateAggregate` as a folder, by one rename: `<stage>.parquet`, report and manifest.
 
     For pipelines of your own. The manifest says that no ledger remembers the release, and which further runs of the pipeline

@@ -17,10 +17,11 @@ from dp_pipelines.kernels.columns.csv_format import DEFAULT, CsvFormat
 from dp_pipelines.steps import object_store
 from dp_pipelines.steps.read_files import csv_tables, parquet_tables
 from dp_pipelines.transforms.beam_flow import BeamFlow, beginning, collection_of
+from dp_pipelines.transforms.release_transform import PublicTransform
 
 
 @dataclasses.dataclass(eq=False)
-class ReadParquet(beam.PTransform):
+class ReadParquet(PublicTransform):
     """Read Parquet files as Arrow tables.
 
     Args:
@@ -43,7 +44,7 @@ class ReadParquet(beam.PTransform):
 
 
 @dataclasses.dataclass(eq=False)
-class ReadCsv(beam.PTransform):
+class ReadCsv(PublicTransform):
     """Read CSV files with a header line as Arrow tables.
 
     Args:

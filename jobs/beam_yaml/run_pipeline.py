@@ -25,7 +25,9 @@ from dp_pipelines.jobs.terminal.silence import silence
 
 USAGE = "usage: python -m dp_pipelines.jobs.beam_yaml.run_pipeline PIPELINE.yaml [options of Beam]"
 
-_STOPPED = re.compile(r'at "([^"\n]{1,100})" at line (\d+)')
+_STOPPED = re.compile(r'(?:at|^Error applying transform|^Unconsumed error output for) "([^"\n]{1,100})" at line (\d+)')
+
+_RELEASES = ("DpAggregate", "DpSelectPartitions")
 
 
 def run(path: str, arguments: Sequence[str] = ()) -> None:
@@ -86,7 +88,8 @@ def _text(path: str) -> str:
         text = pathlib.Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
         raise RequestError(field=path, message="cannot be read as text", hint="name a file of Beam YAML") from None
-    data = yaml_lines.parse(text, path).data
+    document = yaml_lines.parse(text, path)
+    data = document.data
     if not isinstance(data, dict) or "pipeline" not in data:
         raise RequestError(
             field=f"{path}:1", message="is no pipeline of Beam YAML", hint="write pipeline: {type: chain, ...}"
@@ -94,7 +97,26 @@ def _text(path: str) -> str:
     if data.get("options"):
         hint = "give them on the command line, where they are checked"
         raise RequestError(field=f"{path}: options", message="are not read here", hint=hint)
+    _refuse_error_handling(document, data, ())
     return text
+
+
+def _refuse_error_handling(document: yaml_lines.Document, value: Any, path: tuple[str | int, ...]) -> None:
+    """Refuse the key where Beam's reader would first miss a consumer of the rows that it hands on.
+
+    Raises:
+        RequestError: one of our transforms has it.
+    """
+    children = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    config = value.get("config") if isinstance(value, dict) and value.get("type") in _RELEASES else None
+    if isinstance(config, dict) and "error_handling" in config:
+        raise RequestError(
+            field=document.named((*path, "config", "error_handling"), f"{value['type']}: error_handling"),
+            message="would hand rows on as they are",
+            hint="leave it out: a cell that does not fit is null here",
+        )
+    for key, child in children:
+        _refuse_error_handling(document, child, (*path, key))
 
 
 def _public(error: BaseException, path: str) -> DpError:

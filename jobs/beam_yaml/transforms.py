@@ -18,6 +18,7 @@ from typing import Any
 import apache_beam as beam
 import pyarrow as pa
 import pyarrow.parquet
+from apache_beam.transforms.window import GlobalWindows
 
 from dp_pipelines import checks
 from dp_pipelines.errors import RequestError
@@ -82,6 +83,13 @@ class _RowsToRelease(beam.PTransform):
 
     def expand(self, pcoll: beam.PCollection[Any]) -> beam.PCollection[Any]:
         """Rows to tables, the release, tables to rows."""
+        if not isinstance(pcoll.windowing.windowfn, GlobalWindows):
+            raise RequestError(
+                field="input",
+                message="is in windows, and a release here is one batch",
+                hint="leave WindowInto out, or write it with windowing: {type: global} before this transform; to release by "
+                "time, define a column in columns: and name it in partition_by",
+            )
         request = self._request(pcoll)
         plan = run.plan_of(self._file, request.stages)
         schema, _ = arrow_schema(pcoll.element_type)
@@ -130,7 +138,7 @@ class DpAggregate(_RowsToRelease):
         rollup: levels of partitions whose published numbers add up, as in job files.
         name: of the stage; it names the published file.
         output: a folder that is published: the table, a report and a manifest. It must not exist.
-        num_shards: into how many groups units are cut.
+        num_shards: into how many groups units are cut; left out, as for `PrivateAggregate`.
 
     Settings with keys of their own may also be text, in YAML or JSON, for languages without such values.
 
@@ -158,7 +166,7 @@ class DpAggregate(_RowsToRelease):
         rollup: Any = None,
         name: str = "aggregate",
         output: str | None = None,
-        num_shards: int = 32,
+        num_shards: int | None = None,
         **others: Any,
     ) -> None:
         _need(epsilon=epsilon, privacy_unit=privacy_unit, partition_by=partition_by, bounds=bounds)
@@ -194,7 +202,7 @@ class DpSelectPartitions(_RowsToRelease):
         columns: defined columns, in SQL over one row.
         name: of the stage; it names the published file.
         output: a folder that is published. It must not exist.
-        num_shards: into how many groups units are cut.
+        num_shards: into how many groups units are cut; left out, as for `PrivateAggregate`.
 
     >>> DpSelectPartitions(epsilon=1.0, delta=1e-6, ledger="none", privacy_unit="customer", partition_by="region",
     ...                    max_partitions_contributed=2).label
@@ -215,7 +223,7 @@ class DpSelectPartitions(_RowsToRelease):
         columns: Any = None,
         name: str = "partitions",
         output: str | None = None,
-        num_shards: int = 32,
+        num_shards: int | None = None,
         **others: Any,
     ) -> None:
         _need(

@@ -24,11 +24,7 @@ from dp_pipelines.transforms import once
 from dp_pipelines.transforms.beam_flow import BeamFlow, collection_of
 from dp_pipelines.transforms.pipeline_dp.budget_accounting import Planned
 from dp_pipelines.transforms.rows.input_tables import check_tables
-
-SHARDS = 16
-"""Groups of units; it changes no result."""
-
-PLACES = sizes.places(SHARDS)
+from dp_pipelines.transforms.shard_counts import shards_of
 
 
 @dataclasses.dataclass(eq=False)
@@ -51,9 +47,12 @@ class DeferredRelease(beam.PTransform):
         once.note(pcoll, lambda: planned.stage)  # called when the pipeline runs: budgets must be computed by then
         salt = int(entropy.words(1)[0])
 
+        shards = shards_of(pcoll.pipeline, None)
+        places = sizes.places(shards)
+
         def of(name: str, gives: Any) -> Step:
             return _Deferred(
-                self.planned, lambda stage: getattr(StageSteps.of(stage, SHARDS, salt, PLACES), name), gives
+                self.planned, lambda stage: getattr(StageSteps.of(stage, shards, salt, places), name), gives
             )
 
         steps = StageSteps(
@@ -62,7 +61,7 @@ class DeferredRelease(beam.PTransform):
             draw=of("draw", Sharded),
             ungroup=of("ungroup", pa.Table),
         )
-        return collection_of(wired(BeamFlow(pcoll), steps, PLACES))
+        return collection_of(wired(BeamFlow(pcoll), steps, places))
 
 
 class _Deferred(Step):

@@ -14,12 +14,13 @@ from pipeline_dp.data_extractors import MultiValueDataExtractors
 from dp_pipelines.errors import RequestError
 from dp_pipelines.transforms.pipeline_dp import keys, metrics
 from dp_pipelines.transforms.pipeline_dp.budget_accounting import BudgetAccountant, refuse_foreign
-from dp_pipelines.transforms.pipeline_dp.extract import RowReader
+from dp_pipelines.transforms.pipeline_dp.extract import KEY_HINT, RowReader
 from dp_pipelines.transforms.pipeline_dp.later_imports import is_pcollection
 from dp_pipelines.transforms.pipeline_dp.local_result import LocalResult
 from dp_pipelines.transforms.pipeline_dp.metrics import Asked
 from dp_pipelines.transforms.pipeline_dp.public_partitions import listed
 from dp_pipelines.transforms.pipeline_dp.report_generator import Explanation
+from dp_pipelines.transforms.pipeline_dp.submodules import refuse_name
 
 
 class DPEngine:
@@ -182,10 +183,14 @@ def check_row(data_extractors: Any, row: Any) -> tuple[Any, Any, Any]:
             raise RequestError(
                 field=field,
                 message=f"returns a {type(key).__name__}, which {error}",
-                hint="use text, bytes, numbers, dates, None or tuples of these",
+                hint=KEY_HINT,
             ) from None
     return (
         found.get("privacy_id_extractor"),
         found["partition_extractor"],
         None if value is None else value(row),
     )
+
+
+def __getattr__(name: str) -> NoReturn:
+    refuse_name("dp_engine", name)

@@ -18,11 +18,14 @@ import numpy as np
 import pyarrow as pa
 
 from dp_pipelines import interrupts
+from dp_pipelines.errors import RequestError
 from dp_pipelines.kernels.columns import gather
 from dp_pipelines.noise import entropy
 from dp_pipelines.transforms.pipeline_dp import keys
 
 UNIT, PARTITION, VALUE = "privacy_id", "partition_key", "value"
+
+KEY_HINT = "use text, bytes, numbers, dates, UUIDs, members of enumerations, None, or tuples and frozensets of these"
 
 BATCH_ROWS = 2**16
 
@@ -137,8 +140,8 @@ class Columns:
         given, self._units = self._units[:most], self._units[most:]
         asked, self._partitions = self._partitions[:most], self._partitions[most:]
         values, self._values = self._values[:most], self._values[most:]
-        units = _own_units(len(given)) if reader.unit is None else keys.encoded(given, units=True)
-        partitions = keys.encoded(asked)
+        units = _own_units(len(given)) if reader.unit is None else _keys("privacy_id_extractor", given, units=True)
+        partitions = _keys("partition_extractor", asked)
         if partitions.null_count:
             # A row without a key is treated like one without a unit: it is dropped.
             units = gather.replaced(units, partitions.is_null().to_numpy(zero_copy_only=False), None)
@@ -147,6 +150,19 @@ class Columns:
         if reader.value is not None:
             columns[VALUE] = _numbers(values) if reader.size is None else _vectors(values, reader.size)
         return pa.table(columns)
+
+
+def _keys(field: str, values: list[Any], *, units: bool = False) -> pa.Array:
+    """Return privacy ids or partition keys as bytes.
+
+    Raises:
+        RequestError: no value of a class can be one. Which class an extractor returns is a fact about the program.
+    """
+    try:
+        return keys.encoded(values, units=units)
+    except keys.NoKeyClassError as error:
+        message = f"returns a {error.cls.__name__}, which {error}"
+        raise RequestError(field=field, message=message, hint=KEY_HINT) from None
 
 
 def _quiet() -> np.errstate:
@@ -244,6 +260,8 @@ def _numbers(values: list[Any]) -> pa.Array:
 def _number(value: Any) -> float:
     """A value as a float; NaN, which is null, where it is no real number. Text is none."""
     try:
+        if isinstance(value, np.ndarray) and value.ndim == 0:
+            value = value[()]
         is_number = isinstance(value, (numbers.Real, np.bool_, decimal.Decimal))
         if not is_number:
             return float("nan")

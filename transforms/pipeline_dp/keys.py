@@ -4,14 +4,19 @@ In: lists of what extractors return. Out: binary arrays, in which equal keys and
 value cannot be a key. Holds: the type of the column is the same whatever the rows hold; a key's bytes depend on that key
 alone. As for Beam, 1, 1.0 and True are three partition keys; as privacy ids they are one, as they are for Python's `==`: else
 one person would be bounded as three. -0.0 is 0.0, all NaN are one key, a named tuple is its tuple, NumPy's scalars are
-Python's. Not covered: enumerations, data classes and other objects.
+Python's, decimals that are equal are one, a member of an enumeration is known by its class and name. Values of any other class
+are refused by their class, unless data may have it: a list, a dict or a set costs its row alone.
 """
 
 import contextlib
 import datetime
+import decimal
+import enum
 import hashlib
+import importlib
 import math
 import struct
+import uuid
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,14 +25,23 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dp_pipelines import interrupts
+from dp_pipelines.errors import RequestError
 
 _NONE, _FALSE, _TRUE, _FLOAT, _TEXT, _BYTES, _TUPLE, _DATE, _TIME, _AWARE = (bytes([sign]) for sign in b"nFTfsbtdDA")
+_UUID, _DECIMAL, _ENUM, _SET = (bytes([sign]) for sign in b"uNEz")
 _LOW, _INT, _HIGH = b"1", b"2", b"3"
 """Whole numbers below, in and above 64 bits: in this order."""
 
 _WHOLE = frozenset((int, np.int64, np.int32, np.int16, np.int8, np.uint32, np.uint16, np.uint8))
 
 _NO_IDS = (_NONE, _FLOAT + struct.pack(">d", float("nan")))
+
+_OF_DATA = (list, dict, set, tuple, frozenset, datetime.datetime)
+"""Classes of values that a source of rows may give, nest too deeply or put outside the calendar: they cannot be keys, and cost
+their own row alone, since a row decides that it has one."""
+
+_MISSING = ("NaTType", "NAType")
+"""Classes of missing values of pandas."""
 
 DEEPEST = 20
 """Tuples inside tuples."""
@@ -44,6 +58,18 @@ class NoKeyError(TypeError):
     """A value cannot be a key. Never leaves this package but for `check_row`, which is given no rows."""
 
 
+class NoKeyClassError(NoKeyError):
+    """No value of a class can be a key: which class an extractor returns is a fact about the program.
+
+    Args:
+        cls: the class.
+    """
+
+    def __init__(self, cls: type) -> None:
+        super().__init__("cannot be a key")
+        self.cls = cls
+
+
 def encoded(values: Sequence[Any], *, units: bool = False) -> pa.Array:
     """One binary cell for each value, null where it cannot be a key.
 
@@ -52,7 +78,10 @@ def encoded(values: Sequence[Any], *, units: bool = False) -> pa.Array:
         units: whether they are privacy ids, which nobody decodes: None and NaN are no ids, numbers that are equal are one, and
             one of more than `LONGEST_ID` bytes is known by its SHA-256. A partition key may be None, and no longer.
 
-    >>> [decoded(cell) for cell in encoded([7, "a", None, ("a", 2.5), object()]).to_pylist() if cell is not None]
+    Raises:
+        NoKeyClassError: no value of this class can be a key.
+
+    >>> [decoded(cell) for cell in encoded([7, "a", None, ("a", 2.5), [5]]).to_pylist() if cell is not None]
     [7, 'a', None, ('a', 2.5)]
     >>> len(encoded([1, True, 1.0]).unique()), len(encoded([1, True, 1.0], units=True).unique())
     (3, 1)
@@ -102,6 +131,14 @@ def decoded(cell: bytes) -> Any:
         return struct.unpack(">d", rest)[0]
     if tag == _TUPLE:
         return _decoded_tuple(rest)
+    if tag == _SET:
+        return frozenset(_decoded_tuple(rest))
+    if tag == _UUID:
+        return uuid.UUID(bytes=rest)
+    if tag == _DECIMAL:
+        return decimal.Decimal(rest.decode())
+    if tag == _ENUM:
+        return _decoded_member(*rest.decode().split(":"))
     if tag == _DATE:
         return datetime.date.fromisoformat(rest.decode())
     if tag in (_TIME, _AWARE):
@@ -118,11 +155,69 @@ def _decoded_tuple(rest: bytes) -> tuple[Any, ...]:
     return tuple(items)
 
 
+def _decoded_member(module: str, path: str, name: str) -> Any:
+    """Return the member of an enumeration.
+
+    Raises:
+        RequestError: its class is not where it was defined, e.g. in the main program of another process.
+    """
+    try:
+        cls: Any = importlib.import_module(module)
+        for part in path.split("."):
+            cls = getattr(cls, part)
+        return cls[name]
+    except (ImportError, AttributeError, KeyError):
+        raise RequestError(
+            field=f"partition_extractor, {path}",
+            message="is an enumeration that workers cannot import",
+            hint="define it in a module, or return the member's name",
+        ) from None
+
+
+def _member(value: enum.Enum) -> bytes:
+    cls = type(value)
+    if "<" in cls.__qualname__ or isinstance(value, enum.Flag):  # nobody can import it; flags combine
+        raise NoKeyClassError(cls)
+    return _ENUM + f"{cls.__module__}:{cls.__qualname__}:{value._name_}".encode()
+
+
+def _plain_decimal(value: decimal.Decimal) -> bytes:
+    """The bytes of a decimal, the same for equal ones: without zeros at its end, in no context that would round it."""
+    if value.is_nan():
+        return _DECIMAL + b"NaN"
+    sign, digits, exponent = value.as_tuple()
+    if not isinstance(exponent, int):
+        return _DECIMAL + str(value).encode()
+    while len(digits) > 1 and digits[-1] == 0:
+        digits, exponent = digits[:-1], exponent + 1
+    if digits == (0,) or not digits:
+        sign, digits, exponent = 0, (0,), 0
+    return _DECIMAL + str(decimal.Decimal((sign, digits, exponent))).encode()
+
+
+def _number_of_id(value: Any) -> Any:
+    """Return the number that represents all numbers that are equal to this one, so that they are one privacy id."""
+    if isinstance(value, decimal.Decimal) and not value.is_finite():
+        return float(value)
+    if isinstance(value, decimal.Decimal) and abs(value.adjusted()) < LONGEST:
+        if value == value.to_integral_value():
+            return int(value)
+        near = float(value)
+        return near if decimal.Decimal(near) == value else value
+    if isinstance(value, bool) or (isinstance(value, float) and value.is_integer()):
+        return int(value)
+    return value
+
+
+def _joined_cells(cells: Sequence[bytes]) -> bytes:
+    return b"".join(len(cell).to_bytes(4, "big") + cell for cell in cells)
+
+
 def _encode(value: Any, depth: int, units: bool = False) -> bytes:
     if isinstance(value, np.generic):
         value = value.item()
-    if units and (isinstance(value, bool) or (isinstance(value, float) and value.is_integer())):
-        value = int(value)
+    if units:
+        value = _number_of_id(value)
     if value is None or isinstance(value, bool):
         return {None: _NONE, False: _FALSE, True: _TRUE}[value]
     if isinstance(value, int):
@@ -138,14 +233,29 @@ def _encode(value: Any, depth: int, units: bool = False) -> bytes:
         return _FLOAT + struct.pack(">d", math.nan if math.isnan(value) else float(value) + 0.0)
     if isinstance(value, tuple) and depth:
         cells = [_encode(item, depth - 1, units) for item in value]
-        return _TUPLE + b"".join(len(cell).to_bytes(4, "big") + cell for cell in cells)
+        return _TUPLE + _joined_cells(cells)
+    if isinstance(value, frozenset) and depth:
+        return _SET + _joined_cells(sorted({_encode(item, depth - 1, units) for item in value}))
+    if isinstance(value, uuid.UUID):
+        return _UUID + value.bytes
+    if isinstance(value, decimal.Decimal):
+        return _plain_decimal(value)
+    if isinstance(value, enum.Enum):
+        return _member(value)
+    if isinstance(value, datetime.datetime) and hasattr(value, "to_pydatetime") and value == value:
+        if value.nanosecond:
+            raise NoKeyError("has nanoseconds, which no time of Python has")
+        value = value.to_pydatetime()
     if type(value) is datetime.date:
         return _DATE + value.isoformat().encode()
     if type(value) is datetime.datetime:
         if value.tzinfo is None:
             return _TIME + value.isoformat().encode()
         return _AWARE + value.astimezone(datetime.UTC).isoformat().encode()
-    raise NoKeyError("cannot be a key")
+    cls = type(value)  # an extractor that failed gave an `object`
+    if cls is object or issubclass(cls, _OF_DATA) or cls.__name__ in _MISSING:
+        raise NoKeyError("cannot be a key")
+    raise NoKeyClassError(cls)
 
 
 def _column(values: list[Any], depth: int, units: bool) -> pa.Array:
@@ -168,6 +278,8 @@ def _column(values: list[Any], depth: int, units: bool) -> pa.Array:
 def _encoded_or_none(value: Any, depth: int, units: bool) -> bytes | None:
     try:
         return _encode(value, depth, units)
+    except NoKeyClassError:
+        raise
     except BaseException:  # what a value raises must not be seen, and costs that row only
         interrupts.end_if_asked()
         return None

@@ -3,12 +3,13 @@
 In: parameters, a planned stage. Out: text. Holds: public numbers only.
 """
 
-from typing import Any
+from typing import Any, NoReturn
 
 from pipeline_dp.aggregate_params import parameters_to_readable_string
 
 from dp_pipelines.accounting.shown_costs import spent_number
 from dp_pipelines.transforms.pipeline_dp.budget_accounting import BudgetAccountant, Planned
+from dp_pipelines.transforms.pipeline_dp.submodules import refuse_name
 
 
 class ExplainComputationReport:
@@ -83,3 +84,7 @@ class Explanation:
             f"All aggregations of this accountant together: {total}, accounted with privacy loss distributions"
         )
         return "\n".join(lines)
+
+
+def __getattr__(name: str) -> NoReturn:
+    refuse_name("report_generator", name)

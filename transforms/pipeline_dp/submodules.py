@@ -8,7 +8,7 @@ module is no error, so that a program may import what it does not use. Not cover
 import importlib
 import sys
 import types
-from typing import Any
+from typing import Any, NoReturn
 
 from dp_pipelines.errors import RequestError
 
@@ -54,6 +54,19 @@ REFUSED = {
 """Modules without a counterpart: why, and what to use instead."""
 
 
+REFUSED_NAMES = {
+    ("dp_engine", "DpNoiseAdditionResult"): (
+        "is what add_dp_noise returns, whose sensitivity nobody has enforced",
+        "aggregate the rows with aggregate()",
+    ),
+    ("report_generator", "ReportGenerator"): (
+        "is made by the engine, from the plan",
+        "pass an ExplainComputationReport as out_explain_computation_report, and read its text()",
+    ),
+}
+"""Names in modules that this folder has itself: why they have no counterpart, and what to use instead."""
+
+
 class NoCounterpartError(RequestError, ImportError):
     """A name of PipelineDP has no counterpart here. An ImportError too: a program may try the import and go on without it."""
 
@@ -71,6 +84,23 @@ class _Refused(types.ModuleType):
             raise AttributeError(name)
         short, message, hint = self.__dict__["_refusal"]
         raise NoCounterpartError(field=f"pipeline_dp.{short}.{name}", message=message, hint=hint)
+
+
+def refuse_name(module: str, name: str) -> NoReturn:
+    """Refuse a name that a module of this folder does not have.
+
+    Args:
+        module: its last name.
+        name: that somebody asks for.
+
+    Raises:
+        NoCounterpartError: PipelineDP has it, and there is no counterpart.
+        AttributeError: nobody has it.
+    """
+    if (module, name) not in REFUSED_NAMES:
+        raise AttributeError(f"module 'dp_pipelines.transforms.pipeline_dp.{module}' has no attribute {name!r}")
+    message, hint = REFUSED_NAMES[module, name]
+    raise NoCounterpartError(field=f"pipeline_dp.{module}.{name}", message=message, hint=hint)
 
 
 def install(package: str) -> None:

@@ -28,7 +28,7 @@ class ElementType:
     Args:
         words: what they are, for messages.
         schema: the columns of rows with a schema; None: there is none.
-        unreadable: columns of such rows whose types no table can hold, with their types in words.
+        unreadable: columns of such rows whose Python types do not say a column type, with these types.
         is_table: whether each is an Arrow table, which needs no conversion.
         brings_types: whether they may be Arrow tables or record batches, which have types of their own.
         unsaid: whether nothing is known, so that a worker must look.
@@ -36,7 +36,7 @@ class ElementType:
 
     words: str
     schema: FrozenMapping[pa.DataType] | None = None
-    unreadable: FrozenMapping[str] = FrozenMapping({})
+    unreadable: FrozenMapping[Any] = FrozenMapping({})
     is_table: bool = False
     brings_types: bool = False
     unsaid: bool = False
@@ -46,12 +46,23 @@ UNSAID = ElementType(words="elements without a type", brings_types=True, unsaid=
 
 
 def element_type(pcoll: beam.PCollection[Any]) -> ElementType:
-    """What the hint of a PCollection says.
+    """What the hint of a PCollection says. Errors as for `type_of_hint`."""
+    return type_of_hint(pcoll.element_type)
+
+
+def type_of_hint(hint: Any) -> ElementType:
+    """Return what a type hint says about elements.
+
+    Args:
+        hint: a type of Python or Beam.
 
     Raises:
-        RequestError: its elements have no column names.
+        RequestError: such elements have no column names.
+
+    >>> type_of_hint(dict[str, int]).words
+    'mappings'
     """
-    hint = native_type_compatibility.convert_to_beam_type(pcoll.element_type)
+    hint = native_type_compatibility.convert_to_beam_type(hint)
     if isinstance(hint, typehints.UnionConstraint):  # an element that is None is a row of nulls
         inside = [one for one in hint.union_types if one is not type(None)]
         hint = inside[0] if len(inside) == 1 else Any

@@ -14,14 +14,17 @@ import apache_beam as beam
 import pyarrow as pa
 from apache_beam.transforms.trigger import DefaultTrigger
 from apache_beam.transforms.window import FixedWindows, GlobalWindows
+from apache_beam.typehints import native_type_compatibility, typehints
 from apache_beam.utils.timestamp import Timestamp
 
 from dp_pipelines.errors import RequestError, nearest
 from dp_pipelines.kernels.columns.type_names import declared_types
 from dp_pipelines.kernels.layout import Layout
 from dp_pipelines.query.windows import Windows
+from dp_pipelines.transforms.rows import cell_values
 from dp_pipelines.transforms.rows.element_types import ElementType, element_type
 from dp_pipelines.transforms.rows.row_batches import with_types
+from dp_pipelines.transforms.rows.table_steps import refuse_steps_for_rows, refuse_unsaid_tables
 from dp_pipelines.transforms.rows.to_tables import ToTables, absent, table_of
 from dp_pipelines.transforms.rows.window_stamps import STAMPS, StampedTables
 
@@ -56,8 +59,10 @@ def input_tables(
     stamped = known if windows is None else {**known, **STAMPS}
     missing = tuple(name for name in columns or () if name not in known)
     _refuse_missing(element, types, known, missing, windows)
+    if missing and element.unsaid:
+        refuse_unsaid_tables(pcoll)
     if layout is not None and not missing:
-        layout.wire(pa.schema(stamped.items()).empty_table())
+        check_layout(layout, stamped)
     if element.is_table and types is None and windows is None:
         return pcoll, known
     declared = known if known or types is not None else None
@@ -71,6 +76,21 @@ def input_tables(
     if declared is None or missing:
         return made, stamped
     return with_types(made, [table_of([], stamped)]), stamped
+
+
+def check_layout(layout: Layout, types: Mapping[str, pa.DataType]) -> None:
+    """Refuse types that cannot play their part in a layout, with hints for programs: kernels speak of a job's `columns:`.
+
+    Raises:
+        RequestError: a type is refused.
+    """
+    try:
+        layout.wire(pa.schema(types.items()).empty_table())
+    except RequestError as error:
+        hint, is_for_jobs, _ = (error.hint or "").partition(", e.g. columns: {")
+        if is_for_jobs:
+            hint += " in a step before, e.g. with beam.Map, and declare the type of what it makes"
+        raise RequestError(field=error.field, message=error.message, hint=hint) from None
 
 
 def known_types(element: ElementType, types: Types | None, columns: Sequence[str] | None) -> dict[str, pa.DataType]:
@@ -134,16 +154,8 @@ def _of_schema(
     for name in (*declared, *wanted):
         if name not in everything:
             raise absent(name, everything, "rows")
-        if element.unreadable.get(name, "").rpartition(".")[2] == "Any":
-            if name not in declared:
-                message = "has no type in the rows"
-                raise RequestError(field=f"column {name!r}", message=message, hint=f'write types={{"{name}": ...}}')
-        elif name in element.unreadable:
-            raise RequestError(
-                field=f"column {name!r}",
-                message=f"has the type {element.unreadable[name]} in the rows, which cannot be read here",
-                hint="give it a plain type before, e.g. str, int, float or Timestamp",
-            )
+        if name in element.unreadable and name not in declared:
+            raise _untyped_field(name, element.unreadable[name])
     for name, kind in declared.items():
         has = element.schema.get(name)
         if has is not None and not _converts(has, kind):
@@ -152,30 +164,60 @@ def _of_schema(
                 message=f"declares {kind}, and the rows have {has}, so that every value would be null",
                 hint="leave types out: rows with a schema bring their own",
             )
+        cls = _plain_class(element.unreadable.get(name))
+        if cls is not None and cell_values.fits_never(cls, kind):
+            raise RequestError(
+                field=f"types[{name!r}]",
+                message=f"declares {kind}, and the rows have {cls.__name__}, so that every value would be null",
+                hint="declare a type that it converts to (docs/beam.md has the table)",
+            )
     return {name: declared[name] if name in declared else element.schema[name] for name in wanted}
 
 
+def _untyped_field(name: str, kind: Any) -> RequestError:
+    """Return the error for a field of rows whose Python type does not say the type of a column."""
+    message, hint = "has no type in the rows", f'write types={{"{name}": ...}}'
+    if _plain_class(kind) is not None:
+        message = f"has the type {kind} in the rows, which does not say the type of a column"
+    elif not _is_any(kind):
+        message = f"has the type {kind} in the rows, which cannot be read here"
+        hint = "give it a plain type before, e.g. str, int, float or Timestamp"
+    return RequestError(field=f"column {name!r}", message=message, hint=hint)
+
+
+def _is_any(kind: Any) -> bool:
+    return str(kind).rpartition(".")[2] == "Any"
+
+
+def _plain_class(hint: Any) -> type | None:
+    """Return the class of cells by their hint; None where it says several, or none."""
+    hint = native_type_compatibility.convert_to_beam_type(hint)
+    if isinstance(hint, typehints.UnionConstraint):
+        inside = [one for one in hint.union_types if one is not type(None)]
+        hint = inside[0] if len(inside) == 1 else None
+    return hint if isinstance(hint, type) and hint is not object and not _is_any(hint) else None
+
+
 def _converts(has: pa.DataType, declared: pa.DataType) -> bool:
-    """Whether a plain value of one type becomes a value of another, as cells are converted."""
-    sample = _sample(has)
-    made = table_of([{"x": sample}], {"x": declared}).column("x")
-    return sample is None or has == declared or made.null_count == 0
+    """Return True if some value of one type becomes a value of another, as cells are converted."""
+    samples = _samples(has)
+    made = cell_values.column(samples, declared)
+    return not samples or has == declared or made.null_count < len(samples)
 
 
-def _sample(kind: pa.DataType) -> Any:
+def _samples(kind: pa.DataType) -> list[Any]:
     if pa.types.is_list(kind):
-        inner = _sample(kind.value_type)
-        return None if inner is None else [inner]
-    plain = (
-        (pa.types.is_boolean, True),
-        (pa.types.is_integer, 1),
-        (pa.types.is_floating, 1.0),
-        (pa.types.is_string, "x"),
-        (pa.types.is_binary, b"x"),
-        (pa.types.is_date, datetime.date(2026, 1, 5)),
-        (pa.types.is_timestamp, Timestamp(0)),
+        return [[inner] for inner in _samples(kind.value_type)]
+    plain: tuple[tuple[Any, list[Any]], ...] = (
+        (pa.types.is_boolean, [True]),
+        (pa.types.is_integer, [1]),
+        (pa.types.is_floating, [1.0]),
+        (pa.types.is_string, ["x", "2026-01-05"]),
+        (pa.types.is_binary, [b"x"]),
+        (pa.types.is_date, [datetime.date(2026, 1, 5)]),
+        (pa.types.is_timestamp, [Timestamp(1767571200)]),
     )
-    return next((value for fits, value in plain if fits(kind)), None)
+    return next((values for fits, values in plain if fits(kind)), [])
 
 
 def check_tables(pcoll: beam.PCollection[Any]) -> None:
@@ -202,8 +244,10 @@ def check_batch(pcoll: beam.PCollection[Any], windows: Windows | None = None) ->
         windows: that are declared; None: it must be in the global window.
 
     Raises:
-        RequestError: for an unbounded PCollection, one with a trigger or late rows, or one in other windows.
+        RequestError: for an unbounded PCollection, one with a trigger or late rows, one in other windows, or one that a step
+            for rows has made of Arrow tables.
     """
+    refuse_steps_for_rows(pcoll)
     if not pcoll.is_bounded:
         message = "is unbounded: which of a person's rows are late would depend on the rows of others"
         raise RequestError(field="input", message=message, hint="release batches: read a bounded source")

@@ -24,10 +24,11 @@ from dp_pipelines.planning.plan import Plan
 from dp_pipelines.query.query import UNSAID, ContributionBounds, PrivatePartitions, PublicPartitions, Query
 from dp_pipelines.transforms.private_aggregate import PrivateAggregate
 from dp_pipelines.transforms.release_transform import ReleaseTransform
+from dp_pipelines.transforms.rows import cell_values
 from dp_pipelines.transforms.rows.input_tables import check_batch
 from dp_pipelines.transforms.rows.row_batches import GatherRows, with_types
 from dp_pipelines.transforms.rows.schema_rows import arrow_type, cells_of
-from dp_pipelines.transforms.rows.to_tables import BATCH_ROWS, column_of
+from dp_pipelines.transforms.rows.to_tables import BATCH_ROWS
 
 KEY, UNIT, VALUE = "key", "unit", "value"
 
@@ -208,7 +209,8 @@ class PairType:
     def table(self, pairs: list[Any]) -> pa.Table:
         """A table of pairs."""
         columns = {
-            name: column_of([_at(pair, path) for pair in pairs], self.types[name]) for name, path in self.paths.items()
+            name: cell_values.column([_at(pair, path) for pair in pairs], self.types[name])
+            for name, path in self.paths.items()
         }
         for name in self.always:  # without a key, and so without a unit, a pair is dropped
             missing = columns[name].is_null().to_numpy(zero_copy_only=False)

@@ -55,8 +55,8 @@ _TO_BEAM: dict[pa.DataType, Any] = {
 }
 
 
-def arrow_schema(element_type: Any) -> tuple[pa.Schema, dict[str, str]]:
-    """The columns of rows by their element type; and of those that no table can hold their types, in words.
+def arrow_schema(element_type: Any) -> tuple[pa.Schema, dict[str, Any]]:
+    """Return the columns of rows by their element type, and the Python types of those whose column type it does not say.
 
     Raises:
         RequestError: the elements are no rows with a schema.
@@ -77,7 +77,7 @@ def arrow_schema(element_type: Any) -> tuple[pa.Schema, dict[str, str]]:
     for name, kind in rows._fields:
         arrow = arrow_type(kind)
         if arrow is None:
-            others[str(name)] = str(kind)
+            others[str(name)] = kind
         else:
             known[str(name)] = arrow
     return pa.schema(known.items()), others

@@ -12,10 +12,11 @@ import pyarrow as pa
 
 from dp_pipelines.errors import RequestError
 from dp_pipelines.transforms.private_aggregate import PrivateAggregate
+from dp_pipelines.transforms.release_transform import PublicTransform
 
 
 @dataclasses.dataclass(eq=False)
-class ToRows(beam.PTransform):
+class ToRows(PublicTransform):
     """Turn the output of `PrivateAggregate`, or of a short form such as `PrivateCount`, into rows with a schema.
 
     Args:

@@ -5,16 +5,17 @@ Arrow itself; what a row says decides its own cells and nothing else; what is re
 elements, which the program fixes. Not covered: what is known when the pipeline is built (`input_tables`).
 """
 
+import contextlib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
-from apache_beam.utils.timestamp import Timestamp
 
 from dp_pipelines import interrupts
 from dp_pipelines.errors import RequestError, nearest
 from dp_pipelines.kernels import keys
-from dp_pipelines.kernels.columns import column_casts
+from dp_pipelines.transforms.rows import cell_values
 from dp_pipelines.transforms.rows.element_types import NO_ROWS, is_frame_class, no_names
 from dp_pipelines.transforms.rows.row_batches import GatherRows
 
@@ -90,21 +91,21 @@ def table_of(rows: list[Any], types: Mapping[str, pa.DataType]) -> pa.Table:
     Args:
         rows: mappings or objects with attributes; None is a row of nulls.
         types: by column.
+
+    Raises:
+        RequestError: cells are whole columns of Arrow: the program took tables for rows.
     """
-    return pa.table({name: column_of(cells(rows, name), kind) for name, kind in types.items()})
-
-
-def column_of(found: list[Any], kind: pa.DataType) -> pa.Array:
-    """Cells as a column; those that do not fit are null.
-
-    Args:
-        found: of any kind, times of Beam among them.
-        kind: the type of the column.
-    """
-    if pa.types.is_timestamp(kind):  # Beam has times of its own, in microseconds
-        of_micro = {"s": (1, 10**6), "ms": (1, 10**3), "us": (1, 1), "ns": (10**3, 1)}[kind.unit]
-        found = [c.micros * of_micro[0] // of_micro[1] if issubclass(type(c), Timestamp) else c for c in found]
-    return column_casts.column(found, kind)
+    columns = {}
+    for name, kind in types.items():
+        found = cells(rows, name)
+        if pa.ChunkedArray in set(map(type, found)):  # a class that no source of rows has: the program gives it to all
+            raise RequestError(
+                field=f"column {name!r}",
+                message="has whole columns of pyarrow tables as its values: a step before took tables for rows",
+                hint="make rows of the tables before it: beam.FlatMap(lambda table: table.to_pylist())",
+            )
+        columns[name] = cell_values.column(found, kind)
+    return pa.table(columns)
 
 
 def cells(rows: list[Any], name: str) -> list[Any]:
@@ -151,16 +152,29 @@ def _of_frame(frame: Any, types: Mapping[str, pa.DataType]) -> pa.Table:
     for name, kind in types.items():
         if list(frame.columns).count(name) != 1:
             raise absent(name, map(str, frame.columns), "frames")
-        series = frame[name]
-        try:
-            plain = pa.array(series, column_casts.plain_kind(kind), from_pandas=True)
-            columns[name] = column_casts.encoded(plain, kind)
-        except BaseException:  # one cell does not fit, or raises
-            interrupts.end_if_asked()
-            missing = series.isna()
-            found = [None if null else cell for cell, null in zip(series.tolist(), missing.tolist(), strict=True)]
-            columns[name] = column_casts.column(found, kind)
+        columns[name] = _of_series(frame[name], kind)
     return pa.table(columns)
+
+
+def _of_series(series: Any, kind: pa.DataType) -> pa.Array:
+    """Return a column of a frame. Whole columns convert only where that equals what each cell becomes by itself."""
+    if _is_quick(series.dtype, kind):
+        with contextlib.suppress(pa.ArrowInvalid):  # one cell does not fit
+            return pa.array(series, kind, from_pandas=True)
+    missing = series.isna()
+    found = [None if null else cell for cell, null in zip(series.tolist(), missing.tolist(), strict=True)]
+    return cell_values.column(found, kind)
+
+
+def _is_quick(dtype: Any, kind: pa.DataType) -> bool:
+    if not isinstance(dtype, np.dtype):
+        return False
+    return (
+        (dtype == np.float64 and pa.types.is_float64(kind))
+        or (issubclass(dtype.type, np.integer) and pa.types.is_integer(kind) and dtype.type is not np.timedelta64)
+        or (dtype == np.bool_ and pa.types.is_boolean(kind))
+        or (issubclass(dtype.type, np.datetime64) and pa.types.is_timestamp(kind))
+    )
 
 
 def absent(name: str, known: Iterable[str], where: str) -> RequestError:

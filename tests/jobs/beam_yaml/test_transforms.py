@@ -6,6 +6,7 @@ In: the example, made-up rows in its data's layout. Out: releases, refusals. Hol
 import datetime
 import inspect
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -429,6 +430,48 @@ def test_a_file_that_is_no_pipeline_is_refused(text, told, tmp_path, monkeypatch
     Path("pipeline.yaml").write_text(text)
     assert run_pipeline.main(["pipeline.yaml"]) == 2
     assert told in capfd.readouterr().err
+
+
+STEPS = """pipeline:
+  type: chain
+  transforms:
+    - type: Create
+      config: {{elements: [{{who: 1, region: north, paid: 2.5}}]}}
+{windows}    - type: DpAggregate
+      name: Release
+      config:
+        epsilon: 1
+        ledger: none
+        delta: 1.0e-6
+        privacy_unit: who
+        partition_by: region
+        bounds: {{max_partitions_contributed: 1, max_contributions_per_partition: 1}}
+        metrics: {{m: {{kind: sum, column: {column}, min_value: 0, max_value: 5}}}}
+{more}providers:
+  - type: python
+    config: {{packages: []}}
+    transforms: {{DpAggregate: dp_pipelines.jobs.beam_yaml.transforms.DpAggregate}}
+"""
+WINDOWS = "    - type: WindowInto\n      config: {windowing: {type: fixed, size: 60s}}\n"
+MISTAKES = {
+    "a misspelt column": ({"column": "payed"}, "pipeline.yaml:6: Release: metrics.m.column: names column 'payed'"),
+    "windows": ({"windows": WINDOWS}, "pipeline.yaml:8: Release: input: is in windows, .*windowing: {type: global}"),
+    "rows that fail": (
+        {"more": "        error_handling: {output: bad}\n"},
+        "pipeline.yaml:16: DpAggregate: error_handling: would hand rows on as they are; leave it out",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", MISTAKES)
+def test_a_mistake_in_a_file_is_told_with_its_line_in_words_of_yaml(case, tmp_path, monkeypatch, capfd):
+    changes, told = MISTAKES[case]
+    monkeypatch.chdir(tmp_path)
+    Path("pipeline.yaml").write_text(STEPS.format(**{"windows": "", "column": "paid", "more": "", **changes}))
+    assert run_pipeline.main(["pipeline.yaml"]) == 2
+    said = capfd.readouterr().err
+    assert re.search(told, said), said
+    assert "Query(" not in said
 
 
 def test_options_that_show_rows_are_refused(shop, capfd):

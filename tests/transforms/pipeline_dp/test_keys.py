@@ -1,10 +1,15 @@
 """Privacy ids and partition keys as bytes: equal keys and no others have equal bytes, whatever stands beside them."""
 
 import datetime
+import decimal
 import enum
+import fractions
 import math
+import uuid
+from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -69,9 +74,24 @@ def test_two_ways_to_write_a_key_are_one_key(one: object, other: object) -> None
 
 
 class Colour(enum.Enum):
-    """No key."""
+    """A key by its class and name."""
 
     RED = 1
+    CRIMSON = 1
+    BLUE = 2
+
+
+class Other(enum.Enum):
+    """Has members of the same names."""
+
+    RED = 1
+
+
+class Rights(enum.Flag):
+    """Its members combine, so that some have no name."""
+
+    READ = 1
+    WRITE = 2
 
 
 class Loud(str):
@@ -81,7 +101,61 @@ class Loud(str):
         raise RuntimeError("secret")
 
 
-@pytest.mark.parametrize("value", [object(), Colour.RED, [1], {1: 2}, frozenset({1}), 1j, "a" * 2**14])
+@pytest.mark.parametrize(
+    "key",
+    [
+        uuid.UUID(int=7), decimal.Decimal("2.5"), decimal.Decimal("-12e30"), decimal.Decimal("Infinity"), Colour.RED, Colour.BLUE,
+        frozenset({1, "a", (2, None)}), frozenset(), (uuid.UUID(int=7), frozenset({Colour.RED})),
+    ],
+)  # fmt: skip
+def test_keys_of_other_classes_come_back_equal(key: Any) -> None:
+    assert keys.decoded(keys.encode(key)) == key
+    assert type(keys.decoded(keys.encode(key))) is type(key)
+    assert keys.encoded([7, key, "a"], units=True).null_count == 0
+
+
+def test_equal_keys_of_other_classes_are_one_key_and_others_are_not() -> None:
+    one = [decimal.Decimal("2.50"), decimal.Decimal("2.5"), decimal.Decimal("0.25e1")]
+    assert len({keys.encode(key) for key in one}) == 1
+    assert (
+        len({keys.encode(key) for key in (decimal.Decimal(0), decimal.Decimal("-0.00"), decimal.Decimal("0e9"))}) == 1
+    )
+    exact = [decimal.Decimal("1." + "0" * 40 + digit) for digit in "12"]
+    assert len({keys.encode(key) for key in exact}) == 2
+    assert keys.encode(Colour.RED) == keys.encode(Colour.CRIMSON)
+    different = [
+        Colour.RED,
+        Colour.BLUE,
+        Other.RED,
+        1,
+        "RED",
+        frozenset({1}),
+        (1,),
+        uuid.UUID(int=1),
+        decimal.Decimal(1),
+    ]
+    assert len({keys.encode(key) for key in different}) == len(different)
+    names = [frozenset(("a", "b", "c")[place:] + ("a", "b", "c")[:place]) for place in range(3)]
+    assert len({keys.encode(key) for key in names}) == 1
+    moment = datetime.datetime(2026, 1, 5, 10)
+    assert keys.encode(pd.Timestamp(moment)) == keys.encode(moment)
+
+
+class Plain:
+    """An object that no key is made of."""
+
+
+@pytest.mark.parametrize("value", [Plain(), Plain, 1j, fractions.Fraction(1, 2), datetime.time(1), Rights.READ, len])
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_a_class_that_can_be_no_key_is_refused(value: object, wrapped: bool) -> None:
+    with pytest.raises(keys.NoKeyClassError) as error:
+        keys.encoded([7, (1, value) if wrapped else value, "a"])
+    assert error.value.cls is type(value)
+
+
+@pytest.mark.parametrize(
+    "value", [object(), [1], {1: 2}, {1}, frozenset({(1, None, "a" * 2**14)}), pd.NaT, "a" * 2**14]
+)
 def test_what_cannot_be_a_key_is_null_beside_keys_that_stay(value: object) -> None:
     assert keys.encoded([7, value, "a"]).to_pylist() == [keys.encode(7), None, keys.encode("a")]
     with pytest.raises(keys.NoKeyError, match=r"^(cannot be a key|is too long for a key)$"):
@@ -111,6 +185,9 @@ def test_the_column_has_one_type_whatever_the_rows_hold() -> None:
         [1, True, 1.0, np.float32(1), np.int64(1), np.bool_(True)],
         [0, -0.0, False],
         [2**70, 2.0**70],
+        [1, decimal.Decimal("1.00"), 1.0],
+        [0.5, decimal.Decimal("0.50")],
+        [frozenset({1}), frozenset({1.0}), frozenset({decimal.Decimal(1)})],
         [("a", 1), ("a", 1.0), ("a", True)],
     ],
 )

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from dp_pipelines.errors import RequestError
-from dp_pipelines.transforms.pipeline_dp.submodules import PASSED_ON, REFUSED
+from dp_pipelines.transforms.pipeline_dp.submodules import PASSED_ON, REFUSED, REFUSED_NAMES
 from tests.helpers.drop_in import ours, theirs
 
 OURS = ours.__name__
@@ -74,6 +74,17 @@ def test_a_module_without_a_counterpart_is_imported_and_its_names_are_refused(mo
 def test_a_base_class_of_a_refused_module_is_refused_where_it_is_named() -> None:
     with pytest.raises(RequestError, match="draws noise that no plan accounts for"):
         type("Mine", (ours.combiners.CustomCombiner,), {})
+
+
+@pytest.mark.parametrize(("module", "name"), REFUSED_NAMES)
+def test_a_name_without_a_counterpart_in_a_module_of_ours_is_refused(module: str, name: str) -> None:
+    found = importlib.import_module(f"{OURS}.{module}")
+    with pytest.raises(RequestError, match=f"pipeline_dp.{module}.{name}: .+; .+"):
+        getattr(found, name)
+    with pytest.raises(ImportError, match=f"{name}: .+; .+"):
+        exec(f"from {OURS}.{module} import {name}")
+    with pytest.raises(AttributeError, match="has no attribute 'Nothing'"):
+        _ = found.Nothing
 
 
 def test_a_misspelt_submodule_is_not_found() -> None:

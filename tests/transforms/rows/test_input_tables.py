@@ -174,7 +174,7 @@ def test_cells_of_frames_that_do_not_fit_are_null_and_cost_no_other_row() -> Non
     types = {"who": pa.int64(), "region": pa.string()}
     assert ToTables(types, unsaid=False).whole(frame).to_pydict() == {
         "who": [1, None, None, None],
-        "region": ["a", "a", "a", None],
+        "region": ["a", "a", "a", "7"],
     }
     whole = pd.DataFrame({"who": [1.0, None], "region": ["a", None]})
     assert ToTables(types, unsaid=False).whole(whole).to_pydict() == {"who": [1, None], "region": ["a", None]}
@@ -204,8 +204,8 @@ REFUSED: Mapping[str, Wrong] = {
     ),
     "a declared column that rows lack": (orders, {"payed": "double"}, {}, "column 'payed': is not in .* did you mean 'paid'?"),
     "ids of another type": (
-        orders, {**TYPES, "who": "string"}, {},
-        r"types\['who'\]: declares string, and the rows have int64, so that every value would be null",
+        orders, {**TYPES, "who": "date"}, {},
+        r"types\['who'\]: declares date32\[day\], and the rows have int64, so that every value would be null",
     ),
     "an unknown type": (orders, {"who": "integr"}, {}, r"types\['who'\]: unknown type 'integr'"),
     "no types": (orders, {}, {}, "types: must map column names to types"),
