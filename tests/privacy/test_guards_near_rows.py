@@ -39,6 +39,9 @@ WITHOUT_ROWS = {
     "jobs/sources/iceberg_table.py": "reads a table's metadata",
     "jobs/sources/tables.py:_type_of": "converts a column without rows",
     "jobs/sources/warehouse/storage_api.py:session": "asks for a schema",
+    "jobs/sql/trial_expressions.py:_tried": "evaluates expressions over constants, for the doctor",
+    "transforms/rows/cell_values.py:why_null": "looks at a cell of an invented row",
+    "transforms/rows/row_check.py:_checked": "looks at an invented row",
     "jobs/stores/object_folder.py": "asks a store for names and released bytes",
     "jobs/stores/remote_files.py": "asks a store for names and sizes",
 }
