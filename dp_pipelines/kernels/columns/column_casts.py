@@ -102,7 +102,7 @@ def comparable(kind: pa.DataType, other: pa.DataType) -> bool:
     if kind == other:
         return not pa.types.is_nested(kind)
     both = (kind, other)
-    return (
+    return bool(
         pa.types.is_null(other)
         or all(map(_is_number, both))
         or all(map(pa.types.is_decimal, both))
@@ -218,25 +218,25 @@ def _decimal(value: decimal.Decimal, kind: pa.DataType) -> decimal.Decimal | Non
     return rounded if rounded == value and whole.copy_abs() < 10**kind.precision else None
 
 
-def _holds(kind: "np.dtype[np.generic]", other: "np.dtype[np.generic]") -> bool:
+def _holds(kind: "np.dtype[Any]", other: "np.dtype[Any]") -> bool:
     """Return True if a type has all values of another one."""
     if kind.kind == "f" and other.kind != "f":
-        return _bits(other) <= np.finfo(kind).nmant + 1
-    return np.can_cast(other, kind)
+        return bool(_bits(other) <= np.finfo(kind).nmant + 1)
+    return bool(np.can_cast(other, kind))
 
 
-def _bits(kind: "np.dtype[np.generic]") -> int:
+def _bits(kind: "np.dtype[Any]") -> int:
     """The exponent of the first power of two beyond a whole type."""
     return int(np.iinfo(kind).bits) - (kind.kind == "i")
 
 
-def _numpy(values: pa.Array) -> npt.NDArray[np.generic]:
+def _numpy(values: pa.Array) -> npt.NDArray[Any]:
     """The values without null, in whose place is a zero."""
     zeros = values.fill_null(0) if values.null_count else values
-    numbers: npt.NDArray[np.generic] = zeros.to_numpy(zero_copy_only=False)
+    numbers: npt.NDArray[Any] = zeros.to_numpy(zero_copy_only=False)
     return numbers
 
 
-def _array(made: npt.NDArray[np.generic], fits: npt.NDArray[np.bool_], values: pa.Array) -> pa.Array:
+def _array(made: npt.NDArray[Any], fits: npt.NDArray[np.bool_], values: pa.Array) -> pa.Array:
     """An array of what was made of some values, null where that does not fit and where they are null."""
     return pa.array(made, mask=~fits | values.is_null().to_numpy(zero_copy_only=False))
