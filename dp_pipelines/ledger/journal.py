@@ -222,7 +222,7 @@ class Journal:
             raise RequestError(
                 field=f"ledger {journal.shown}",
                 message="does not exist",
-                hint="check its name, or create it with `dp-pipelines ledger init`",
+                hint="create it with `dp-pipelines ledger init`",
             )
         return journal
 

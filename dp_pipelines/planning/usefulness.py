@@ -5,6 +5,7 @@ numbers alone; every statement is computed from the calibrated noise by the metr
 covered: what bounds cut off; which share of a budget is best (`planning.choose`).
 """
 
+import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -103,9 +104,8 @@ def without_each(
             for group in of_groups
         ]
         try:
-            found[name] = noise_search.least_level(
-                lambda level, costs=costs: max(cost(level) for cost in costs), whole, start=1.0, tolerance=1e-3
-            )
+            cost = functools.partial(_largest, costs)
+            found[name] = noise_search.least_level(cost, whole, start=1.0, tolerance=1e-3)
         except BudgetError:  # what is left costs next to nothing
             continue
     return found
@@ -121,6 +121,11 @@ def _cost(parts: Sequence[tuple[Terms, bool]], delta: float, runs: int, against:
         delta,
         against=against,
     )
+
+
+def _largest(costs: Sequence[Callable[[float], float]], level: float) -> float:
+    """Return the cost of the most expensive group at a noise level."""
+    return max(cost(level) for cost in costs)
 
 
 def _is_noisy(terms: Terms) -> bool:

@@ -305,7 +305,7 @@ class _Workers(worker_pool_main.BeamFnExternalWorkerPoolServicer):
     """
 
     @classmethod
-    def serve(cls, *, state_cache_size: int, data_buffer_time_limit_ms: int) -> tuple[str, grpc.Server]:
+    def serve(cls, *, state_cache_size: int = 0, data_buffer_time_limit_ms: int = -1) -> tuple[str, grpc.Server]:
         """Start a pool at a free port of the loopback address; Beam's `start` binds every address.
 
         Args:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
+from dp_pipelines.jobs.cli import shown_plan
 from tests.jobs.conftest import Said, Shop, stage
 
 Call = Callable[..., Said]
@@ -52,3 +53,12 @@ def test_json_of_a_group_that_no_number_bounds_is_json(shop: Shop, call: Call, d
     told = json.loads(call("plan", shop.job, "--group", "60", "--json").out)
     assert told["group"]["units"] == 60
     assert told["group"]["epsilon"] is None or told["group"]["epsilon"] >= 59
+
+
+def test_a_plan_of_many_stages_shows_progress(shop: Shop, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shown_plan, "MANY_STAGES", 0)
+    monkeypatch.setenv("DP_PIPELINES_PROGRESS_SECONDS", "0.001")
+    assert "progress: planning 1 stages" in call("plan", shop.job).err
+    monkeypatch.setattr(shown_plan, "MANY_STAGES", 50)
+    shop.write(budget={"epsilon": 2.0, "delta": 1e-6})
+    assert call("plan", shop.job).err == ""

@@ -2,6 +2,7 @@
 
 import contextlib
 import queue
+import socket
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -57,7 +58,7 @@ class Runner(beam_fn_api_pb2_grpc.BeamFnControlServicer):
 @contextlib.contextmanager
 def two_runners(pool: type[worker_pool_main.BeamFnExternalWorkerPoolServicer]) -> Iterator[tuple[Runner, Runner, Any]]:
     """Two runners, each with a worker of the same id in this process, and the pool."""
-    address, server = pool.start()
+    address, server = pool.serve() if issubclass(pool, beam_engine._Workers) else pool.start()
     first, second = Runner(), Runner()
     with first.serving() as one, second.serving() as other, grpc.insecure_channel(address) as channel:
         stub = beam_fn_api_pb2_grpc.BeamFnExternalWorkerPoolStub(channel)
@@ -74,6 +75,15 @@ def two_runners(pool: type[worker_pool_main.BeamFnExternalWorkerPoolServicer]) -
 
 def stop(stub: Any) -> None:
     assert not stub.StopWorker(beam_fn_api_pb2.StopWorkerRequest(worker_id="1-1"), timeout=PATIENCE).error
+
+
+def test_the_pool_listens_on_the_loopback_address_only() -> None:
+    address, server = beam_engine._Workers.serve()
+    host, _, port = address.rpartition(":")
+    assert host == "127.0.0.1"
+    with contextlib.closing(socket.socket()) as other:
+        other.bind(("127.0.0.2", int(port)))  # it is taken where a server listens on every address
+    server.stop(None).wait()
 
 
 def test_a_runner_that_is_done_ends_no_worker_of_another() -> None:

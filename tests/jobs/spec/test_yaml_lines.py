@@ -3,6 +3,7 @@
 import contextlib
 import json
 import math
+import pathlib
 
 import pytest
 import yaml
@@ -10,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dp_pipelines.errors import RequestError
+from dp_pipelines.jobs.spec import job_file, yaml_lines
 from dp_pipelines.jobs.spec.yaml_lines import Document, parse
 
 
@@ -155,3 +157,18 @@ def test_what_pyyaml_writes_with_quotes_is_read_back(data: dict[str, object]) ->
     text = yaml.safe_dump(data, default_style='"', allow_unicode=True)
     if "!!" not in text:
         assert parse(text, "job.yaml").data == data
+
+
+def test_a_text_above_the_limit_is_refused_before_it_is_parsed() -> None:
+    text = "# " + "x" * yaml_lines.LARGEST + "\nkey: [unclosed"
+    with pytest.raises(RequestError, match="job.yaml: is larger than 4 MiB; put long public lists into a public_file"):
+        parse(text, "job.yaml")
+    assert parse("# " + "x" * (yaml_lines.LARGEST - 10) + "\na: 1", "job.yaml").data == {"a": 1}
+
+
+def test_no_more_of_a_file_is_read_than_the_limit(tmp_path: pathlib.Path) -> None:
+    large = tmp_path / "job.yaml"
+    with large.open("wb") as file:
+        file.truncate(2**40)  # a hole
+    with pytest.raises(RequestError, match="is larger than 4 MiB"):
+        job_file.content_of(str(large))
