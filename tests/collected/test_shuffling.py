@@ -34,7 +34,7 @@ GRID = [(n, e, d) for n in (1000, 30_000, 1_000_000) for e in ("0.5", "1", "2", 
 
 
 @pytest.mark.parametrize(
-    ("people", "local", "delta"), [g for g in GRID if Decimal(g[1]) <= most_local_epsilon(g[0], g[2])]
+    ("people", "local", "delta"), [g for g in GRID if float(g[1]) <= math.log(g[0] / (16 * math.log(2 / g[2])))]
 )
 def test_the_bound_holds_for_warners_response_exactly(people: int, local: str, delta: float) -> None:
     epsilon = amplified(Decimal(local), reports=people, delta=delta)
@@ -69,6 +69,21 @@ def test_the_largest_local_epsilon_is_that_of_the_condition(people: int, delta: 
         assert amplified(wanted, reports=people, delta=delta) <= float(wanted)
         with pytest.raises(RequestError, match=f"must be at most {wanted}"):
             amplified(wanted + Decimal("0.0001"), reports=people, delta=delta)
+
+
+def test_no_bound_is_rounded_below_the_theorem() -> None:
+    for number in range(300):
+        people, local, delta = 20_000 + 7919 * number, Decimal(1 + number % 40) / 20, 1 / (2.0 + number**3)
+        with decimal.localcontext(decimal.Context(prec=40)):
+            e, log_term = local.exp(), (4 / Decimal(delta)).ln()
+            theorem = ((e - 1) * (4 * (2 * log_term / ((e + 1) * people)).sqrt() + Decimal(4) / people) + 1).ln()
+        assert theorem <= Decimal(amplified(local, reports=people, delta=delta)) <= theorem * (1 + Decimal("3e-15"))
+
+
+def test_numbers_of_reports_are_those_that_are_proven() -> None:
+    amplified(Decimal(1), reports=10**12, delta=1e-6)
+    with pytest.raises(RequestError, match="^reports"):
+        amplified(Decimal(1), reports=10**12 + 1, delta=1e-6)
 
 
 def test_an_answer_costs_no_more_behind_a_shuffler_than_without_one() -> None:
