@@ -85,7 +85,6 @@ def same(cell: Any) -> Any:
     return cell
 
 
-@functools.lru_cache(maxsize=4096)
 def converter(cls: type, kind: pa.DataType) -> Convert:
     """Return what converts the cells of one class.
 
@@ -96,6 +95,12 @@ def converter(cls: type, kind: pa.DataType) -> Convert:
     >>> converter(int, pa.int64()) is same
     True
     """
+    key: Any = cls
+    return _converter(key, kind)
+
+
+@functools.lru_cache(maxsize=4096)
+def _converter(cls: type, kind: pa.DataType) -> Convert:
     if cls is type(None):
         return same
     if cls.__module__.partition(".")[0] == "pandas" and cls.__name__ in ("NaTType", "NAType"):
