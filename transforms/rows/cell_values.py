@@ -176,9 +176,8 @@ _SEQUENCES = (list, tuple, set, frozenset, collections.deque, np.ndarray)
 
 def _is_list(kind: pa.DataType) -> bool:
     types = pa.types
-    return (
-        types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind) or types.is_list_view(kind)
-    )
+    checks = (types.is_list, types.is_large_list, types.is_fixed_size_list, types.is_list_view)
+    return any(is_kind(kind) for is_kind in checks)
 
 
 def _no_number(cell: Any) -> NoReturn:
