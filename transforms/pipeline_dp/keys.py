@@ -243,9 +243,10 @@ def _encode(value: Any, depth: int, units: bool = False) -> bytes:
     if isinstance(value, enum.Enum):
         return _member(value)
     if isinstance(value, datetime.datetime) and hasattr(value, "to_pydatetime") and value == value:
-        if value.nanosecond:
+        time: Any = value  # of pandas
+        if time.nanosecond:
             raise NoKeyError("has nanoseconds, which no time of Python has")
-        value = value.to_pydatetime()
+        value = time.to_pydatetime()
     if type(value) is datetime.date:
         return _DATE + value.isoformat().encode()
     if type(value) is datetime.datetime:

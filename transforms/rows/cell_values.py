@@ -86,7 +86,6 @@ def same(cell: Any) -> Any:
     return cell
 
 
-@functools.lru_cache(maxsize=4096)
 def converter(cls: type, kind: pa.DataType) -> Convert:
     """Return what converts the cells of one class.
 
@@ -97,6 +96,12 @@ def converter(cls: type, kind: pa.DataType) -> Convert:
     >>> converter(int, pa.int64()) is same
     True
     """
+    key: Any = cls
+    return _converter(key, kind)
+
+
+@functools.lru_cache(maxsize=4096)
+def _converter(cls: type, kind: pa.DataType) -> Convert:
     if cls is type(None):
         return same
     if cls.__module__.partition(".")[0] == "pandas" and cls.__name__ in ("NaTType", "NAType"):
@@ -173,9 +178,8 @@ _SEQUENCES = (list, tuple, set, frozenset, collections.deque, np.ndarray)
 
 def _is_list(kind: pa.DataType) -> bool:
     types = pa.types
-    return (
-        types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind) or types.is_list_view(kind)
-    )
+    checks = (types.is_list, types.is_large_list, types.is_fixed_size_list, types.is_list_view)
+    return any(is_kind(kind) for is_kind in checks)
 
 
 def _no_number(cell: Any) -> NoReturn:

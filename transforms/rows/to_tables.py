@@ -171,7 +171,11 @@ def _is_quick(dtype: Any, kind: pa.DataType) -> bool:
         return False
     return (
         (dtype == np.float64 and pa.types.is_float64(kind))
-        or (issubclass(dtype.type, np.integer) and pa.types.is_integer(kind) and dtype.type is not np.timedelta64)
+        or (
+            issubclass(dtype.type, np.integer)
+            and pa.types.is_integer(kind)
+            and not issubclass(dtype.type, np.timedelta64)
+        )
         or (dtype == np.bool_ and pa.types.is_boolean(kind))
         or (issubclass(dtype.type, np.datetime64) and pa.types.is_timestamp(kind))
     )
