@@ -17,6 +17,9 @@ KEPT, ENOUGH, ALL = 0.8, 0.95, 0.999
 """A bound that keeps less than the first share of rows is told, with one that keeps the second; one that is as good as without
 effect is told where a smaller one would keep the third."""
 
+LARGE, TIMES = 0.02, 10
+"""A unit with this share of all rows, and so many times the rows of the average unit, is worth a sentence."""
+
 PUBLISHED = 0.5
 """Below so large a share of groups that are likely to be published, that is told."""
 
@@ -151,6 +154,10 @@ def _of_aggregate(stage: Mapping[str, Any]) -> Iterator[Advice]:
     share = _share(stage.get("unlisted"))
     if share >= OUTSIDE:
         yield share, f"{name}: {percent(share)} of the rows are in no listed partition, and count nowhere."
+    share = _share(stage["largest_unit"])
+    if share >= LARGE and share * stage["units"] >= TIMES:
+        remedy = "If it is nobody in particular, such as one id for all guests, leave it out with where."
+        yield share, f"{name}: one unit has {percent(share)} of all rows. {remedy}"
     for bound in stage["bounds"]:
         yield from _of_bound(name, bound)
     for clip in stage["clips"]:

@@ -223,6 +223,8 @@ def _note_bounds(found: _UnitPairs, chance: Floats, share: Floats, of: ProfiledS
     notes.add("units", int(found.first.sum()))
     notes.add("pairs", len(rows))
     notes.add("counted", float(rows.sum()))
+    if len(rows):  # notes are added up, so the number of rows is part of the name
+        notes.add("largest_unit", int(found.rows_of_unit.max()), 1)
     notes.add("kept", "rows", float((share * rows).sum()))
     notes.add("kept", "pairs", float(chance.sum()))
     lose = np.zeros(len(rows), np.bool_)

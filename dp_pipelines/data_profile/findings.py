@@ -172,6 +172,7 @@ def of_stage(facts: Facts, stage: ProfiledStage, level_columns: Sequence[Sequenc
         return facts.get(("stage", stage.name, *map(str, fact)), 0.0)
 
     rows, units, pairs = number("counted"), number("units"), number("pairs")
+    largest = max((int(fact[3]) for fact in facts if fact[:3] == ("stage", stage.name, "largest_unit")), default=0)
     bounds = []
     for name, value in _bounds(stage).items():
         per_pair = name == "max_contributions_per_partition"
@@ -200,6 +201,7 @@ def of_stage(facts: Facts, stage: ProfiledStage, level_columns: Sequence[Sequenc
     return found | {
         "units": _whole(units),
         "pairs": _whole(pairs),
+        "largest_unit": _part(largest, rows),
         "bounds": bounds,
         "rows_kept": _part(number("kept", "rows"), rows),
         "pairs_kept": _part(number("kept", "pairs"), pairs),

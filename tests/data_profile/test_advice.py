@@ -34,7 +34,8 @@ def stage(**changes: Any) -> dict[str, Any]:
     level = {"partition_by": ["week"], "groups": 50, "published": part(1.0), "published_rows": part(1.0), "sizes": []}
     base: dict[str, Any] = {
         "stage": "weekly",
-        "units": 10,
+        "units": 100,
+        "largest_unit": part(0.02),
         "bounds": [bound(1.0, {2: 0.6, 4: 0.9})],
         "clips": [],
         "levels": [level],
@@ -83,6 +84,7 @@ def test_each_fault_of_rows_has_a_sentence(changes: dict[str, Any], words: str) 
     ("changes", "words"),
     [
         ({"units": 0}, "weekly: no row of a unit reaches this stage."),
+        ({"largest_unit": part(0.23)}, "weekly: one unit has 23% of all rows. If it is nobody in particular, such as one id"),
         ({"unlisted": part(0.5)}, "weekly: 50% of the rows are in no listed partition"),
         ({"bounds": [bound(0.6, {4: 0.3, 16: 0.8, 32: 0.97})]},
          "weekly: max_partitions_contributed: 8 keeps 60% of the rows. 32 would keep 97%, with more noise."),
@@ -106,6 +108,10 @@ def test_each_fault_of_rows_has_a_sentence(changes: dict[str, Any], words: str) 
 def test_each_fault_of_a_stage_has_a_sentence(changes: dict[str, Any], words: str) -> None:
     (text,) = said(stages=[stage(**changes)])
     assert text.startswith(words)
+
+
+def test_a_large_share_is_not_told_of_a_unit_among_few() -> None:
+    assert said(stages=[stage(units=20, largest_unit=part(0.3))]) == []
 
 
 def test_a_join_whose_units_differ_is_told_from_one_whose_days_do() -> None:

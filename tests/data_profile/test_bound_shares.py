@@ -118,6 +118,8 @@ def test_shares_are_sums_over_units(rows: list[tuple[Any, ...]], k: int, m: int,
     is_("bound", "max_contributions_per_partition", "cut", sum(len(v) > m for _, v in pairs))
     lose = (len(mine) > k or any(len(v) > m for v in mine.values()) for mine in units.values())
     is_("units_cut", sum(lose))
+    largest = max((int(fact[1]) for fact in facts if fact[0] == "largest_unit"), default=0)
+    assert largest == max((sum(map(len, mine.values())) for mine in units.values()), default=0)
     for other in (2 * k, 4 * k):
         kept = sum(min(1.0, other / len(mine)) * len(v) for mine in units.values() for v in mine.values())
         is_("other", "max_partitions_contributed", str(other), kept)
