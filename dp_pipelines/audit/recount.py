@@ -355,13 +355,13 @@ def understated_total(plan: Plan, rounds: Sequence[tuple[Sequence[MechanismRecor
     if plan.delta > 0:
         cost, allowed = accountant.epsilon_of_rounds(rounds, plan.delta, accuracy=ACCURACY), 1 + 2 * ACCURACY
         if delta > plan.delta:
-            wrong.append(f"delta {delta:.6g} is stated, the budget has {plan.delta:.6g}")
+            wrong.append(f"delta {delta} is stated, the budget has {plan.delta}")
     else:
         every = [record for records, runs in rounds for _ in range(runs) for record in records]
         pure, allowed = accountant.pure_epsilon_of(every), 1 + 1e-12
         cost = math.inf if pure is None else float(pure)
     if not cost <= stated * allowed:
-        wrong.append(f"epsilon {stated:.6g} is stated, all records together cost {cost:.6g}")
+        wrong.append(f"epsilon {stated} is stated, all records together cost {cost}")
     if not cost <= plan.epsilon * allowed:
-        wrong.append(f"epsilon {cost:.6g} is spent, the budget has {plan.epsilon:.6g}")
+        wrong.append(f"epsilon {cost} is spent, the budget has {plan.epsilon}")
     return "; ".join(wrong)

@@ -317,7 +317,8 @@ def test_no_training_takes_long_and_closed_forms_are_never_below(sigma: float, r
     )
     begin = time.process_time()
     epsilon = composed.epsilon(1e-6)
-    assert time.process_time() - begin < 3
+    # It takes 2 to 5 s of a busy core; work that grew with the number of steps would take hours.
+    assert time.process_time() - begin < 60
     assert 0 < epsilon <= max(composed.least_epsilon(1e-6), composed.mirror.least_epsilon(1e-6))
     if epsilon < 400 and times < 10**9:
         assert composed.delta(epsilon) <= 1e-6 * 1.05
