@@ -34,6 +34,7 @@ from dp_pipelines.kernels.statistics import (
     VectorSums,
 )
 from dp_pipelines.kernels.vectors import VectorLattice
+from dp_pipelines.metrics.unit_moments import UnitProducts
 from dp_pipelines.planning.plan import Plan
 from dp_pipelines.planning.stage import StagePlan
 from dp_pipelines.query.contribution_bounds import ContributionBounds
@@ -175,6 +176,12 @@ def _in_each_partition(unit: int, bounds: DeclaredBounds) -> Reach:
     return Reach(unit=unit, coordinates=bounds.partitions, per_coordinate=1, in_total=bounds.partitions)
 
 
+def _of_unit_products(statistic: Statistic, bounds: DeclaredBounds) -> Reach:
+    """A unit adds one product to each of its partitions (docs/proofs/comparisons.md, 2)."""
+    assert isinstance(statistic, UnitProducts)
+    return _in_each_partition(statistic.largest, bounds)
+
+
 def _of_cells(statistic: Statistic, bounds: DeclaredBounds) -> Reach:
     one = 1 << COUNT_BITS
     if bounds.rows is not None:
@@ -238,6 +245,7 @@ REACHES: Mapping[type[Statistic], Callable[[Statistic, DeclaredBounds], Reach]] 
     DistinctValues: lambda statistic, bounds: _in_each_partition(
         (statistic.most or bounds.rows_of_partition) * (1 << COUNT_BITS), bounds
     ),
+    UnitProducts: _of_unit_products,
     DecidingCounts: lambda statistic, bounds: _in_each_partition(1 << COUNT_BITS, bounds),
     CellCounts: _of_cells,
     VectorSums: _of_vectors,

@@ -44,8 +44,8 @@ def test_sql_gives_what_predict_gives(tmp_path: pathlib.Path, shop_model: Artefa
     said = call("export", tmp_path / "model", "--format", "sql", "--output", tmp_path / "model.sql")
     assert said.code == 0, said.err
     assert "gives probability" in said.out
-    assert "it reads visits (double), double (double), product (string)" in said.out
-    assert "defined by the job, so make them as its columns say: visits, double" in said.out
+    assert "it reads double (double), product (string), visits (double)" in said.out
+    assert "defined by the job, so make them as its columns say: double, visits" in said.out
     assert "the guarantee of the release does not cover predictions" in said.err
     text = (tmp_path / "model.sql").read_text()
     found = duckdb.sql(f"SELECT customer, ({text}) AS probability FROM '{rows}' ORDER BY customer").fetchall()
