@@ -1,7 +1,7 @@
-"""A plan that 0.1.0 has frozen in a ledger runs on as it was: same plan, same noise, nothing charged anew.
+"""A plan that a ledger holds since an earlier day runs on as it was: same plan, same noise, nothing charged anew.
 
 In: `tests/ledger/golden/frozen`: of each job its file, the ledger after two of four runs, and what the second release says.
-Holds: all were written by that version's own code, and are never made anew.
+Holds: all were written when `planning.plan.FORMAT` became 4, by tests/ledger/golden/write_frozen.py.
 """
 
 import gzip

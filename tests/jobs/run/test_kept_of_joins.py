@@ -65,9 +65,9 @@ def test_of_a_left_join_they_tell_who_meets_nothing(folder: pathlib.Path, call: 
     assert facts["store"] == pytest.approx(1, abs=0.05)
     assert manifest["stages"][0]["kept"] == {**kept, "of": "joined rows"}
     words = " ".join(said.out.split())
-    assert "of joined rows are counted" in words
+    assert "of the joined rows of" in words
     assert "of one joined row of each value of customer, not null:" in words
-    assert "of joined rows are counted" in (folder / "out" / "report.html").read_text()
+    assert "of the joined rows of" in (folder / "out" / "report.html").read_text()
 
 
 def test_of_an_inner_join_and_a_where_they_are_of_rows_that_met(folder: pathlib.Path, call: Call) -> None:
