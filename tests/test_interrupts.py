@@ -3,6 +3,7 @@
 In: signals that are sent to this process. Holds: a signal ends what runs, and an error that code over rows raises does not.
 """
 
+import contextlib
 import os
 import signal
 import threading
@@ -32,6 +33,16 @@ def handled() -> Iterator[Callable[[int, Any], None]]:
     yield handle
     for number, handler in before.items():
         signal.signal(number, handler)
+
+
+@contextlib.contextmanager
+def going_on() -> Iterator[None]:
+    """Watched code that no interrupt may end; Pytest would end with it."""
+    try:
+        with interrupts.watched():
+            yield
+    except KeyboardInterrupt:
+        pytest.fail("ended by an interrupt")
 
 
 class Interrupting:
@@ -91,7 +102,7 @@ def test_an_interrupt_behind_the_last_row_ends_the_loop_over_rows(handled: Calla
     handled(signal.SIGALRM, end)  # a loop that never ended would fill the memory
     signal.setitimer(signal.ITIMER_REAL, 2)
     try:
-        with interrupts.watched():
+        with going_on():
             assert extract._each(str, Late([1, 2])) == ["1", "2"]
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
@@ -100,7 +111,7 @@ def test_an_interrupt_behind_the_last_row_ends_the_loop_over_rows(handled: Calla
 def test_a_handler_that_returns_stops_nothing_whatever_the_cells(handled: Callable[[int, Any], None]) -> None:
     heard: list[int] = []
     handled(signal.SIGHUP, lambda number, frame: heard.append(number))
-    with interrupts.watched():
+    with going_on():
         signal.raise_signal(signal.SIGHUP)
         assert column_casts.column(CELLS, pa.int64()).to_pylist() == [1, None, None]
     assert heard == [signal.SIGHUP]
@@ -127,5 +138,5 @@ def test_a_signal_at_the_end_of_a_run_does_not_end_the_next_one(monkeypatch: pyt
     assert not flag.is_set()
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     interrupts.note()  # as from a thread of the run before
-    with interrupts.watched():
+    with going_on():
         assert column_casts.column(CELLS, pa.int64()).to_pylist() == [1, None, None]
