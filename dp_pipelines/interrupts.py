@@ -1,12 +1,14 @@
 """Whether a signal asked this process to stop.
 
 In: signals. Out: a flag. Holds: the flag is set by signals alone, never by code that runs over rows. So a guard near rows can
-swallow every error, `KeyboardInterrupt` and `SystemExit` too, and still end when a person stops the run. Not covered: signals
-that no handler of Python sees, which end the process at once.
+swallow every error, `KeyboardInterrupt` and `SystemExit` too, and still end when a person stops the run. Where nobody watches,
+as in somebody's own program with our transforms, a `KeyboardInterrupt` of the main thread is taken for a signal; in other threads
+Python delivers none. Not covered: signals that no handler of Python sees, which end the process at once.
 """
 
 import contextlib
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from types import FrameType
@@ -30,47 +32,58 @@ def end_if_asked() -> None:
     Raises:
         KeyboardInterrupt: a signal came. It replaces the error that is being handled, whose text may quote a row.
     """
-    if _asked.is_set():
+    if _asked.is_set() or (not _depth and _in_main_thread() and isinstance(sys.exc_info()[1], KeyboardInterrupt)):
         raise KeyboardInterrupt from None
 
 
 @contextlib.contextmanager
 def watched() -> Iterator[None]:
-    """Note every signal that comes in this context; what handled it before still does. Contexts may be nested.
+    """Note every signal that comes in this context and stops it; what handled it before still does. Contexts may be nested.
 
-    The flag is cleared at the end of the outermost context. Other threads than the main one cannot handle signals, and only
-    read the flag.
+    The flag is clear at the begin and at the end of the outermost context. Other threads than the main one cannot handle
+    signals, and only read the flag.
     """
     global _depth
-    if threading.current_thread() is not threading.main_thread():
+    if not _in_main_thread():
         yield
         return
-    before = {} if _depth else _noted()
+    before: dict[int, Any] = {}
+    if not _depth:
+        _asked.clear()
     _depth += 1
     try:
+        if _depth == 1:
+            _have_noted(before)
         yield
     finally:
         _depth -= 1
-        if not _depth:
-            _asked.clear()
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        try:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+        finally:  # last, since until then a signal may set it
+            if not _depth:
+                _asked.clear()
 
 
-def _noted() -> dict[int, Any]:
-    """Have the handlers of signals note them first; return those handlers."""
-    before = {}
+def _in_main_thread() -> bool:
+    return threading.current_thread() is threading.main_thread()
+
+
+def _have_noted(before: dict[int, Any]) -> None:
+    """Note the signals that their handlers end something for; put those handlers in `before`."""
     for number in (getattr(signal, name) for name in SIGNALS if hasattr(signal, name)):
         handler = signal.getsignal(number)
         if callable(handler):
             before[number] = handler
             signal.signal(number, _noting(handler))
-    return before
 
 
 def _noting(handler: Any) -> Any:
     def handle(number: int, frame: FrameType | None) -> None:
-        note()
-        handler(number, frame)
+        try:
+            handler(number, frame)
+        except BaseException:  # one that returns, as a server's that loads its settings anew, stops nothing
+            note()
+            raise
 
     return handle

@@ -66,8 +66,9 @@ def scores(
         fixed.flags.writeable = False
         if not alone:
             return _of_object(task, fixed, features, jax_model)
-        rows_alone = np.split(features, len(features))
-        return np.concatenate([_of_row(task, fixed, row, jax_model) for row in rows_alone])
+        with interrupts.watched():
+            rows_alone = np.split(features, len(features))
+            return np.concatenate([_of_row(task, fixed, row, jax_model) for row in rows_alone])
     if isinstance(task.model, LinearModel):
         return LinearKernel(width=task.width, label=task.label).scores(parameters, features)
     assert isinstance(task.model, MLP)

@@ -61,13 +61,13 @@ def run(path: str, arguments: Sequence[str] = ()) -> None:
             except Exception as error:
                 raise _public(error, path) from None
             progress.show("running")
-            try:
-                with interrupts.watched():
+            with interrupts.watched():
+                try:
                     engine.run(pipeline, progress)
-            except BaseException:
-                interrupts.end_if_asked()
-                message = "the pipeline failed, and no detail is shown, since it may quote rows"
-                raise RunFailed(f"{path}: {message}; what its transforms have published until then stays") from None
+                except BaseException:
+                    interrupts.end_if_asked()
+                    message = "the pipeline failed, and no detail is shown, since it may quote rows"
+                    raise RunFailed(f"{path}: {message}; what its transforms have published until then stays") from None
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -298,10 +298,16 @@ def _without_equal(table: pa.Table, deleted: EqualityDeletes, path: str) -> pa.T
 
 @functools.lru_cache(maxsize=16)
 def _listed(path: str, types: str) -> pa.Table:
-    """Return the rows that a file lists, as far as values of these types can be equal to them; read once in a process."""
+    """Return the rows that a file lists, as far as values of these types can be equal to them; read once in a process.
+
+    Finer times lose digits as those of rows do (`_as`): else a table that has coarser ones would keep a row that is listed.
+    """
     schema = EqualityDeletes(path=path, types=types).schema
     with remote_files.opened(path) if remote_files.is_url(path) else open_local(path) as stream:
         listed = readable(open_parquet(stream).read(columns=schema.names).select(schema.names))
+    for place, (name, kind) in enumerate(zip(schema.names, schema.types, strict=True)):
+        if column_casts.loses_digits(listed.column(place).type, kind):
+            listed = listed.set_column(place, name, _as(listed.column(place), kind))
     return equal_rows.of_types(listed, schema.types)
 
 

@@ -113,6 +113,19 @@ def swallowing(path: str, tree: ast.Module) -> Iterator[str]:
                 yield f"{path}:{name}"
 
 
+def enclosing(path: str, tree: ast.Module) -> Iterator[str]:
+    """Handlers of `BaseException` around a `yield` of a generator: whoever closes it would raise their error."""
+    for name, node in within(tree):
+        if isinstance(node, ast.FunctionDef) and "contextlib.contextmanager" not in map(
+            ast.unparse, node.decorator_list
+        ):
+            for part in ast.walk(node):
+                if isinstance(part, ast.Try) and any("BaseException" in _names(one.type) for one in part.handlers):
+                    inside = (inner for line in part.body for inner in ast.walk(line))
+                    if any(isinstance(inner, ast.Yield | ast.YieldFrom) for inner in inside):
+                        yield f"{path}:{name}"
+
+
 def tried(path: str, tree: ast.Module) -> Iterator[str]:
     """Conversions of Arrow inside a `try` that catches something."""
     for name, node in within(tree):
@@ -147,6 +160,10 @@ def test_guards_that_catch_everything_end_when_a_signal_came() -> None:
     assert (_unlisted(found, PASSED_ON), _unused(found, PASSED_ON)) == ([], [])
 
 
+def test_no_guard_encloses_what_a_generator_gives() -> None:
+    assert [one for path, tree in trees() for one in enclosing(path, tree)] == []
+
+
 def test_no_conversion_of_rows_is_tried() -> None:
     places = ("dp_pipelines/kernels/", "dp_pipelines/steps/", "jobs/sources/")
     found = {one for path, tree in trees() if path.startswith(places) for one in tried(path, tree)}
@@ -161,6 +178,7 @@ def test_no_conversion_of_rows_is_tried() -> None:
         (swallowing, "def f():\n try: g()\n except BaseException: pass\n"),
         (swallowing, "def f():\n try: g()\n except: pass\n"),
         (swallowing, "def f():\n try: g()\n except BaseException: raise ValueError\n"),
+        (enclosing, "def f():\n try: yield 1\n except BaseException: raise ValueError\n"),
         (tried, "def f():\n try: return a.cast(b)\n except pa.ArrowException: return c\n"),
         (tried, "def f():\n try: return pa.array(a, b)\n except pa.ArrowException: return c\n"),
     ],

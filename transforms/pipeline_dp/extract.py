@@ -198,14 +198,14 @@ def _each(function: Callable[[Any], Any], rows: list[Any]) -> list[Any]:
     """
     found: list[Any] = []
     made = map(function, rows)
-    while True:
+    while len(found) < len(rows):
         try:
             found.extend(made)  # keeps what comes before a row that raises; the next call goes on behind that row
-            if len(found) == len(rows):
-                return found
         except BaseException:  # in words that may quote the row; `exit()` too
             interrupts.end_if_asked()
-        found.append(_FAILED)  # where it raised; StopIteration ends `extend` without an error
+        if len(found) < len(rows):  # an interrupt may come behind the last row
+            found.append(_FAILED)  # where it raised; StopIteration ends `extend` without an error
+    return found
 
 
 def _all_of(function: Callable[[Any], Iterable[Any]], row: Any) -> list[Any]:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from dp_pipelines import interrupts
 from dp_pipelines.errors import RequestError
 from dp_pipelines.noise import entropy
 from dp_pipelines.planning.payment import pay
@@ -47,7 +48,7 @@ class LocalResult:
         yield from self._released()
 
     def _released(self) -> list[Any]:
-        with self._lock:
+        with self._lock, interrupts.watched():
             if self._results is None:
                 stage = self._planned.stage
                 pay([(stage.name, stage.payment)])

@@ -6,6 +6,7 @@ a Python object that does not fit costs some tens of conversions; text as other 
 """
 
 import decimal
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -143,12 +144,16 @@ def fitting(values: pa.Array, kind: pa.DataType) -> pa.Array:
 def comparison_layout(values: pa.Array) -> pa.Array:
     """Return the same values in the one layout of their plain type that Arrow compares, and that holds any number of bytes.
 
+    All NaN have the same bits, since Arrow compares those.
+
     >>> comparison_layout(pa.array(["a"], pa.string_view())).type
     DataType(large_string)
     """
     if isinstance(values, pa.ExtensionArray):
         return comparison_layout(values.storage)
     plain = keys.plain_type(values.type)
+    if pa.types.is_floating(values.type):
+        return pc.if_else(pc.is_nan(values), pa.scalar(math.nan, values.type), values)
     if pa.types.is_string(plain):
         return values.cast(pa.large_string())
     if pa.types.is_binary(plain):

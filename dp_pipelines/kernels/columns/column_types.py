@@ -77,11 +77,43 @@ def readable(table: pa.Table) -> pa.Table:
         kind = readable_type(field.type)
         if kind != field.type:
             column = table.column(place)
-            chunks = [c.storage if isinstance(c.type, pa.BaseExtensionType) else c for c in column.chunks]
-            table = table.set_column(
-                place, field.with_type(kind), pa.chunked_array([c.cast(kind) for c in chunks], kind)
-            )
+            chunks = [_readable(chunk, kind) for chunk in column.chunks]
+            table = table.set_column(place, field.with_type(kind), pa.chunked_array(chunks, kind))
     return table
+
+
+def _readable(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Values under their readable type. Arrow casts views of lists as if they were in order and without gaps."""
+    if isinstance(values.type, pa.BaseExtensionType):
+        return _readable(values.storage, kind)
+    if not _has_list_views(values.type):
+        return values.cast(kind)
+    missing = values.is_null()
+    if pa.types.is_struct(kind):
+        parts = [_readable(part, field.type) for part, field in zip(values.flatten(), kind, strict=True)]
+        return pa.StructArray.from_arrays(parts, fields=list(kind), mask=missing)
+    if pa.types.is_map(kind):
+        first, last = values.offsets[0].as_py(), values.offsets[-1].as_py()
+        entries = [part.slice(first, last - first) for part in (values.keys, values.items)]
+        parts = [_readable(part, of) for part, of in zip(entries, (kind.key_type, kind.item_type), strict=True)]
+        offsets = pc.subtract(values.offsets, values.offsets[0])
+        return pa.MapArray.from_arrays(offsets, *parts, type=kind, mask=missing)
+    if pa.types.is_fixed_size_list(kind):
+        inner = values.values.slice(values.offset * kind.list_size, len(values) * kind.list_size)
+        return pa.FixedSizeListArray.from_arrays(_readable(inner, kind.value_type), type=kind, mask=missing)
+    lengths = pc.fill_null(pc.list_value_length(values), 0).to_numpy(zero_copy_only=False)
+    ends = np.concatenate(([0], np.cumsum(lengths, dtype=np.int64)))
+    make = pa.ListArray if pa.types.is_list(kind) else pa.LargeListArray
+    offsets = pa.array(ends).cast(pa.int32() if pa.types.is_list(kind) else pa.int64())
+    return make.from_arrays(offsets, _readable(pc.list_flatten(values), kind.value_type), type=kind, mask=missing)
+
+
+def _has_list_views(kind: pa.DataType) -> bool:
+    if isinstance(kind, pa.BaseExtensionType):
+        return _has_list_views(kind.storage_type)
+    if pa.types.is_list_view(kind) or pa.types.is_large_list_view(kind):
+        return True
+    return pa.types.is_nested(kind) and any(_has_list_views(kind.field(n).type) for n in range(kind.num_fields))
 
 
 def public_column(name: str, kind: pa.DataType, values: Sequence[object]) -> pa.Array:

@@ -101,7 +101,7 @@ class GradientKernel:
             raise ValueError("a chunk of so many units would not be added up exactly")
         step = math.ldexp(1.0, math.frexp(norm)[1] - CLIP_BITS - 1)
         result = np.zeros(self.size)
-        with np.errstate(all="ignore"):
+        with np.errstate(all="ignore"), interrupts.watched():
             for unit in range(chunk.units):
                 rows = slice(int(chunk.starts[unit]), int(chunk.starts[unit + 1]))
                 result += linear._whole(self._alone(parameters, chunk, rows)[None], norm, step)[0]

@@ -145,17 +145,22 @@ def batches(stream: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         WarehouseError: the service does not give them out to the end.
     """
     done, left = 0, ATTEMPTS
+    answers: Iterator[pa.RecordBatch] | None = None
     while True:
         try:
-            for batch in _from(stream, done, schema):
-                yield batch
-                done, left = done + batch.num_rows, ATTEMPTS
-            return
+            answers = _from(stream, done, schema) if answers is None else answers
+            batch = next(answers, None)
         except BaseException as error:  # as above
+            answers = None
             interrupts.end_if_asked()
             left -= 1
             if type(error).__name__ not in _BROKEN or not left:
                 raise WarehouseError(*_REASONS.get(type(error).__name__, _UNCLEAR)) from None
+            continue
+        if batch is None:
+            return
+        yield batch  # outside of the guard: whoever takes it may close this generator
+        done, left = done + batch.num_rows, ATTEMPTS
 
 
 def _from(stream: str, offset: int, schema: pa.Schema) -> Iterator[pa.RecordBatch]:

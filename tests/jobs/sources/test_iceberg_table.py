@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.table import Table
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import DoubleType, LongType, StringType
 
@@ -131,19 +132,32 @@ def test_a_list_without_columns_is_refused_and_deletes_not_everything(tmp_path: 
         look_at_iceberg(icebergs.with_deletes(table, [made]), None)
 
 
-@pytest.mark.parametrize("extra", [0, 1])
-def test_one_rows_nanosecond_decides_nothing(tmp_path: pathlib.Path, extra: int) -> None:
-    """As Spark writes times, beside a list with a time that has no nanoseconds."""
-    times = pa.array([0, 1, 2], pa.int64()).view(pa.timestamp("us", "UTC"))
-    table = icebergs.created(tmp_path / "t", pa.table({"at": [0, 1, 2], "t": times}))
+def with_finer_times(folder: pathlib.Path, nanoseconds: list[int]) -> Table:
+    """A table of microseconds whose file has nanoseconds, as Spark writes times."""
+    times = pa.array(range(len(nanoseconds)), pa.timestamp("us", "UTC"))
+    table = icebergs.created(folder, pa.table({"at": range(len(nanoseconds)), "t": times}))
     path = icebergs.data_files(table)[0].removeprefix("file://")
     fields = [pa.field("at", pa.int64()), pa.field("t", pa.timestamp("ns"))]
     fields = [
         field.with_metadata(old.metadata) for field, old in zip(fields, pa.parquet.read_schema(path), strict=True)
     ]
-    finer = pa.array([0, 1000, 2000 + extra], pa.int64()).view(pa.timestamp("ns"))
-    pa.parquet.write_table(pa.table([pa.array([0, 1, 2]), finer], schema=pa.schema(fields)), path)
-    values = pa.table({"t": pa.array([1, 253_402_300_799_000_000], pa.int64()).view(pa.timestamp("us", "UTC"))})
+    columns = [pa.array(range(len(nanoseconds))), pa.array(nanoseconds, pa.timestamp("ns"))]
+    pa.parquet.write_table(pa.table(columns, schema=pa.schema(fields)), path)
+    return table
+
+
+@pytest.mark.parametrize("extra", [0, 1])
+def test_one_rows_nanosecond_decides_nothing(tmp_path: pathlib.Path, extra: int) -> None:
+    """Beside a list with a time that has no nanoseconds."""
+    table = with_finer_times(tmp_path / "t", [0, 1000, 2000 + extra])
+    values = pa.table({"t": pa.array([1, 253_402_300_799_000_000], pa.timestamp("us", "UTC"))})
+    deleted = icebergs.with_deletes(table, [icebergs.by_value(tmp_path, table, values)])
+    assert [row["at"] for row in rows(look_at_iceberg(deleted, None), ["at"])] == [0, 2]
+
+
+def test_a_listed_time_loses_the_digits_that_rows_lose(tmp_path: pathlib.Path) -> None:
+    table = with_finer_times(tmp_path / "t", [0, 1001, 2001])
+    values = pa.table({"t": pa.array([1001], pa.timestamp("ns"))})
     deleted = icebergs.with_deletes(table, [icebergs.by_value(tmp_path, table, values)])
     assert [row["at"] for row in rows(look_at_iceberg(deleted, None), ["at"])] == [0, 2]
 

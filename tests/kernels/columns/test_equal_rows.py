@@ -1,8 +1,11 @@
 """Rows that are equal to listed ones: as Python's tuples are, with null equal to null and NaN to NaN."""
 
 import math
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -29,6 +32,21 @@ def test_codes_and_nan_are_values() -> None:
     rows = pa.table({"x": pa.array(["a", "b", None]).dictionary_encode(), "y": [float("nan"), 1.0, float("nan")]})
     listed = pa.table({"x": ["a", None], "y": [float("nan"), float("nan")]})
     assert among(rows, listed).tolist() == [True, False, True]
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+@pytest.mark.parametrize("encoded", [False, True])
+def test_nan_equals_nan_whatever_its_bits(kind: type[np.floating[Any]], encoded: bool) -> None:
+    literal = np.array([np.nan, 1.0], kind)
+    values = pa.array(np.concatenate([-literal, literal, literal]), mask=np.arange(6) > 4)
+    assert values.to_numpy(zero_copy_only=False)[:1].tobytes() != literal[:1].tobytes()
+    rows = pa.table({"x": values.dictionary_encode() if encoded else values})
+    flags = [True, False, True, False, True, False]
+    for listed in (literal[:1], -literal[:1]):
+        assert among(rows, pa.table({"x": listed})).tolist() == flags
+    both = pa.table({"x": pa.array(literal), "y": ["a", "a"]})
+    listed = pa.table({"x": pa.array(np.array([-literal[0], literal[0]])), "y": ["b", "a"]})
+    assert among(both, listed).tolist() == [True, False]
 
 
 def test_a_listed_value_that_does_not_fit_equals_nothing_and_no_row_decides_about_another() -> None:

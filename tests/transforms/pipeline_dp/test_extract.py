@@ -11,6 +11,7 @@ import pytest
 
 pytest.importorskip("pipeline_dp", reason="needs the extra pipeline-dp: Python 3.11 to 3.13")
 
+from dp_pipelines import interrupts
 from dp_pipelines.transforms.pipeline_dp import keys
 from dp_pipelines.transforms.pipeline_dp.extract import RowReader, tables
 
@@ -54,7 +55,8 @@ def units(table: pa.Table) -> list[Any]:
 )
 def test_a_row_without_a_key_is_dropped_and_nothing_is_heard_of_it(error: BaseException, caplog, capsys) -> None:
     rows = [GOOD[0], ("loud", "x", 3), GOOD[1]]
-    table = table_of(reader(partition=raising(error)), rows)
+    with interrupts.watched():
+        table = table_of(reader(partition=raising(error)), rows)
     assert units(table) == ["ann", None, "bob"]
     assert table.column("value").to_pylist() == [1.0, 3.0, 2.5]
     assert not caplog.records

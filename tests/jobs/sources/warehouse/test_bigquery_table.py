@@ -165,6 +165,13 @@ def test_a_stream_that_breaks_goes_on_where_it_broke(shop: Shop, server: Warehou
     assert server.offsets == list(range(0, 8000, 500))
 
 
+def test_a_stream_that_is_not_read_to_its_end_is_closed_without_an_error(server: Warehouse) -> None:
+    made = storage_api.session(bigquery_table.table_named(NAME, TIME), ["customer"], streams=1)
+    batches = storage_api.batches(made.streams[0], made.schema)
+    assert next(batches).num_rows == 500
+    batches.close()  # type: ignore[attr-defined]
+
+
 def test_a_service_that_falls_silent_ends_a_paid_run(
     shop: Shop, server: Warehouse, call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
