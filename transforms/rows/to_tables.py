@@ -177,7 +177,7 @@ def _is_quick(dtype: Any, kind: pa.DataType) -> bool:
             and not issubclass(dtype.type, np.timedelta64)
         )
         or (dtype == np.bool_ and pa.types.is_boolean(kind))
-        or (issubclass(dtype.type, np.datetime64) and pa.types.is_timestamp(kind))
+        or (dtype == np.dtype("datetime64[ns]") and pa.types.is_timestamp(kind))  # others leave Python's calendar
     )
 
 
