@@ -1,9 +1,9 @@
 """Refuses steps that were written for rows and get whole Arrow tables: they would drop all rows, and nothing would say so.
 
-In: a PCollection, whose graph is public. Out: nothing, or a refusal that names the step. Holds: only type hints and the classes
-of steps are read, and the names in a function's code, no element. A step or composite that declares
-tables with `with_output_types` is believed, for all steps before it too; Beam's own composites, such as `LogElements`, lose nothing. Not covered:
-functions whose result has no type hint where types are declared: a worker looks at what they return (`to_tables`), if anything.
+In: a PCollection, whose graph is public. Out: nothing, or a refusal that names the step. Holds: only type hints, the classes of
+steps and the names in functions' code are read, no element. A step or composite that declares tables with `with_output_types` is
+believed, for all steps before it too; Beam's own composites, such as `LogElements`, lose nothing. Not covered: functions whose
+result has no type hint where types are declared: a worker looks at what they return (`to_tables`), if it is anything.
 """
 
 import inspect
