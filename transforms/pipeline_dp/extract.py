@@ -11,6 +11,8 @@ import dataclasses
 import decimal
 import itertools
 import numbers
+import types
+import typing
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Literal
 
@@ -64,6 +66,11 @@ class RowReader:
     value: Callable[[Any], Any] | None = None
     size: int | None = None
     steps: tuple[Step, ...] = ()
+
+    def __post_init__(self) -> None:
+        _refuse_by_hint("partition_extractor", self.partition)
+        if self.unit is not None:
+            _refuse_by_hint("privacy_id_extractor", self.unit)
 
     @property
     def most(self) -> int:
@@ -140,8 +147,8 @@ class Columns:
         given, self._units = self._units[:most], self._units[most:]
         asked, self._partitions = self._partitions[:most], self._partitions[most:]
         values, self._values = self._values[:most], self._values[most:]
-        units = _own_units(len(given)) if reader.unit is None else _keys("privacy_id_extractor", given, units=True)
-        partitions = _keys("partition_extractor", asked)
+        units = _own_units(len(given)) if reader.unit is None else keys.encoded(given, units=True)
+        partitions = keys.encoded(asked)
         if partitions.null_count:
             # A row without a key is treated like one without a unit: it is dropped.
             units = gather.replaced(units, partitions.is_null().to_numpy(zero_copy_only=False), None)
@@ -152,17 +159,20 @@ class Columns:
         return pa.table(columns)
 
 
-def _keys(field: str, values: list[Any], *, units: bool = False) -> pa.Array:
-    """Return privacy ids or partition keys as bytes.
+def _refuse_by_hint(field: str, function: Callable[[Any], Any]) -> None:
+    """Refuse an extractor whose type hint names a class without keys. What it returns is never judged: a row decides that.
 
     Raises:
-        RequestError: no value of a class can be one. Which class an extractor returns is a fact about the program.
+        RequestError: the hint, a public fact, says that all rows would be dropped.
     """
     try:
-        return keys.encoded(values, units=units)
-    except keys.NoKeyClassError as error:
-        message = f"returns a {error.cls.__name__}, which {error}"
-        raise RequestError(field=field, message=message, hint=KEY_HINT) from None
+        hint = typing.get_type_hints(function).get("return", Any)
+        cls = typing.get_origin(hint) or hint
+        is_wrong = isinstance(cls, type) and cls not in (Any, types.UnionType) and not keys.has_keys(cls)
+    except Exception:  # no function of Python, names that nobody knows, a protocol
+        return
+    if is_wrong:
+        raise RequestError(field=field, message=f"returns a {cls.__name__}, which cannot be a key", hint=KEY_HINT)
 
 
 def _quiet() -> np.errstate:

@@ -4,8 +4,8 @@ In: lists of what extractors return. Out: binary arrays, in which equal keys and
 value cannot be a key. Holds: the type of the column is the same whatever the rows hold; a key's bytes depend on that key
 alone. As for Beam, 1, 1.0 and True are three partition keys; as privacy ids they are one, as they are for Python's `==`: else
 one person would be bounded as three. -0.0 is 0.0, all NaN are one key, a named tuple is its tuple, NumPy's scalars are
-Python's, decimals that are equal are one, a member of an enumeration is known by its class and name. Values of any other class
-are refused by their class, unless data may have it: a list, a dict or a set costs its row alone.
+Python's, decimals that are equal are one, a member of an enumeration is known by its class and name. A value of any other class
+is no key and costs its row alone, whatever its class is: that an extractor returned it may be a fact about one row.
 """
 
 import contextlib
@@ -14,8 +14,10 @@ import decimal
 import enum
 import hashlib
 import importlib
+import itertools
 import math
 import struct
+import sys
 import uuid
 from collections.abc import Sequence
 from typing import Any
@@ -26,6 +28,7 @@ import pyarrow.compute as pc
 
 from dp_pipelines import interrupts
 from dp_pipelines.errors import RequestError
+from dp_pipelines.transforms.rows import numpy_times
 
 _NONE, _FALSE, _TRUE, _FLOAT, _TEXT, _BYTES, _TUPLE, _DATE, _TIME, _AWARE = (bytes([sign]) for sign in b"nFTfsbtdDA")
 _UUID, _DECIMAL, _ENUM, _SET = (bytes([sign]) for sign in b"uNEz")
@@ -36,12 +39,21 @@ _WHOLE = frozenset((int, np.int64, np.int32, np.int16, np.int8, np.uint32, np.ui
 
 _NO_IDS = (_NONE, _FLOAT + struct.pack(">d", float("nan")))
 
-_OF_DATA = (list, dict, set, tuple, frozenset, datetime.datetime)
-"""Classes of values that a source of rows may give, nest too deeply or put outside the calendar: they cannot be keys, and cost
-their own row alone, since a row decides that it has one."""
-
-_MISSING = ("NaTType", "NAType")
-"""Classes of missing values of pandas."""
+_CLASSES = (
+    type(None),
+    int,
+    str,
+    bytes,
+    bytearray,
+    float,
+    tuple,
+    frozenset,
+    uuid.UUID,
+    decimal.Decimal,
+    enum.Enum,
+    datetime.date,
+)
+"""Classes whose values are keys, with their subclasses; NumPy's scalars are Python's."""
 
 DEEPEST = 20
 """Tuples inside tuples."""
@@ -58,16 +70,13 @@ class NoKeyError(TypeError):
     """A value cannot be a key. Never leaves this package but for `check_row`, which is given no rows."""
 
 
-class NoKeyClassError(NoKeyError):
-    """No value of a class can be a key: which class an extractor returns is a fact about the program.
+def has_keys(cls: type) -> bool:
+    """Whether some value of a class can be a key: for what a program says of its values before there are any.
 
-    Args:
-        cls: the class.
+    >>> has_keys(datetime.datetime), has_keys(object), has_keys(datetime.time)
+    (True, True, False)
     """
-
-    def __init__(self, cls: type) -> None:
-        super().__init__("cannot be a key")
-        self.cls = cls
+    return issubclass(cls, (*_CLASSES, np.generic)) or any(issubclass(one, cls) for one in _CLASSES)
 
 
 def encoded(values: Sequence[Any], *, units: bool = False) -> pa.Array:
@@ -78,15 +87,12 @@ def encoded(values: Sequence[Any], *, units: bool = False) -> pa.Array:
         units: whether they are privacy ids, which nobody decodes: None and NaN are no ids, numbers that are equal are one, and
             one of more than `LONGEST_ID` bytes is known by its SHA-256. A partition key may be None, and no longer.
 
-    Raises:
-        NoKeyClassError: no value of this class can be a key.
-
     >>> [decoded(cell) for cell in encoded([7, "a", None, ("a", 2.5), [5]]).to_pylist() if cell is not None]
     [7, 'a', None, ('a', 2.5)]
     >>> len(encoded([1, True, 1.0]).unique()), len(encoded([1, True, 1.0], units=True).unique())
     (3, 1)
     """
-    if values and set(map(type, values)) <= _WHOLE:  # the most frequent keys: none is too long, and each is an id
+    if values and _classes(values) <= _WHOLE:  # the most frequent keys: none is too long, and each is an id
         with contextlib.suppress(OverflowError):  # beyond 64 bits
             return _whole_numbers(np.fromiter(values, np.int64, len(values)))
     cells = _column(list(values), DEEPEST, units)
@@ -138,7 +144,7 @@ def decoded(cell: bytes) -> Any:
     if tag == _DECIMAL:
         return decimal.Decimal(rest.decode())
     if tag == _ENUM:
-        return _decoded_member(*rest.decode().split(":"))
+        return _decoded_member(rest.decode())
     if tag == _DATE:
         return datetime.date.fromisoformat(rest.decode())
     if tag in (_TIME, _AWARE):
@@ -155,12 +161,13 @@ def _decoded_tuple(rest: bytes) -> tuple[Any, ...]:
     return tuple(items)
 
 
-def _decoded_member(module: str, path: str, name: str) -> Any:
+def _decoded_member(text: str) -> Any:
     """Return the member of an enumeration.
 
     Raises:
         RequestError: its class is not where it was defined, e.g. in the main program of another process.
     """
+    module, path, name = text.split(":", 2)  # a member's name may have colons
     try:
         cls: Any = importlib.import_module(module)
         for part in path.split("."):
@@ -175,10 +182,18 @@ def _decoded_member(module: str, path: str, name: str) -> Any:
 
 
 def _member(value: enum.Enum) -> bytes:
+    """The bytes of a member from which it comes back: no error may come after the draw."""
     cls = type(value)
-    if "<" in cls.__qualname__ or isinstance(value, enum.Flag):  # nobody can import it; flags combine
-        raise NoKeyClassError(cls)
-    return _ENUM + f"{cls.__module__}:{cls.__qualname__}:{value._name_}".encode()
+    text = f"{cls.__module__}:{cls.__qualname__}:{value._name_}"
+    if isinstance(value, enum.Flag) or cls.__module__ not in sys.modules:  # flags combine
+        raise NoKeyError("cannot be a key")
+    try:
+        is_found = _decoded_member(text) is value
+    except RequestError:
+        is_found = False
+    if not is_found:
+        raise NoKeyError("is a member of an enumeration that cannot be imported")
+    return _ENUM + text.encode()
 
 
 def _plain_decimal(value: decimal.Decimal) -> bytes:
@@ -188,11 +203,40 @@ def _plain_decimal(value: decimal.Decimal) -> bytes:
     sign, digits, exponent = value.as_tuple()
     if not isinstance(exponent, int):
         return _DECIMAL + str(value).encode()
-    while len(digits) > 1 and digits[-1] == 0:
-        digits, exponent = digits[:-1], exponent + 1
-    if digits == (0,) or not digits:
+    if len(digits) > LONGEST:
+        raise NoKeyError("is too long for a key")
+    zeros = sum(1 for _ in itertools.takewhile(lambda digit: digit == 0, reversed(digits)))
+    if zeros == len(digits):
         sign, digits, exponent = 0, (0,), 0
+    elif zeros:
+        digits, exponent = digits[:-zeros], exponent + zeros
     return _DECIMAL + str(decimal.Decimal((sign, digits, exponent))).encode()
+
+
+def _of_numpy(value: np.generic) -> Any:
+    """Python's value of a scalar of NumPy; a time is one, whatever its unit."""
+    if isinstance(value, np.timedelta64):
+        raise NoKeyError("cannot be a key")  # some units would become a whole number
+    if isinstance(value, np.datetime64):
+        try:
+            return numpy_times.python_time(value)
+        except ValueError as error:
+            raise NoKeyError(str(error)) from None
+    return value.item()
+
+
+def _time(value: datetime.datetime) -> bytes:
+    """The bytes of a time, of subclasses too: those of pandas may be missing, finer than Python's, or outside its calendar."""
+    time: Any = value
+    if value != value:
+        raise NoKeyError("cannot be a key")
+    if getattr(time, "nanosecond", 0):
+        raise NoKeyError("has nanoseconds, which no time of Python has")
+    if not datetime.MINYEAR <= value.year <= datetime.MAXYEAR:
+        raise NoKeyError("is outside the years 1 to 9999")
+    if value.tzinfo is None:
+        return _TIME + datetime.datetime.isoformat(value).encode()
+    return _AWARE + datetime.datetime.isoformat(value.astimezone(datetime.UTC)).encode()
 
 
 def _number_of_id(value: Any) -> Any:
@@ -215,7 +259,7 @@ def _joined_cells(cells: Sequence[bytes]) -> bytes:
 
 def _encode(value: Any, depth: int, units: bool = False) -> bytes:
     if isinstance(value, np.generic):
-        value = value.item()
+        value = _of_numpy(value)
     if units:
         value = _number_of_id(value)
     if value is None or isinstance(value, bool):
@@ -237,32 +281,31 @@ def _encode(value: Any, depth: int, units: bool = False) -> bytes:
     if isinstance(value, frozenset) and depth:
         return _SET + _joined_cells(sorted({_encode(item, depth - 1, units) for item in value}))
     if isinstance(value, uuid.UUID):
-        return _UUID + value.bytes
+        return _UUID + value.int.to_bytes(16, "big")
     if isinstance(value, decimal.Decimal):
-        return _plain_decimal(value)
+        return _plain_decimal(decimal.Decimal(value))
     if isinstance(value, enum.Enum):
         return _member(value)
-    if isinstance(value, datetime.datetime) and hasattr(value, "to_pydatetime") and value == value:
-        time: Any = value  # of pandas
-        if time.nanosecond:
-            raise NoKeyError("has nanoseconds, which no time of Python has")
-        value = time.to_pydatetime()
-    if type(value) is datetime.date:
-        return _DATE + value.isoformat().encode()
-    if type(value) is datetime.datetime:
-        if value.tzinfo is None:
-            return _TIME + value.isoformat().encode()
-        return _AWARE + value.astimezone(datetime.UTC).isoformat().encode()
-    cls = type(value)  # an extractor that failed gave an `object`
-    if cls is object or issubclass(cls, _OF_DATA) or cls.__name__ in _MISSING:
-        raise NoKeyError("cannot be a key")
-    raise NoKeyClassError(cls)
+    if isinstance(value, datetime.datetime):
+        return _time(value)
+    if isinstance(value, datetime.date):
+        return _DATE + datetime.date.isoformat(value).encode()
+    raise NoKeyError("cannot be a key")
+
+
+def _classes(values: Sequence[Any]) -> set[type]:
+    """The classes of values; that of `object` alone where one has no hash."""
+    try:
+        return set(map(type, values))
+    except BaseException:  # of a class of classes
+        interrupts.end_if_asked()
+        return {object}
 
 
 def _column(values: list[Any], depth: int, units: bool) -> pa.Array:
     """The same bytes as of `_encode`, for many values of one type at once."""
     try:
-        kinds = set(map(type, values))
+        kinds = _classes(values)
         if kinds and kinds <= _WHOLE:
             return _whole_numbers(np.array(values, np.int64))
         if kinds == {str}:
@@ -279,8 +322,6 @@ def _column(values: list[Any], depth: int, units: bool) -> pa.Array:
 def _encoded_or_none(value: Any, depth: int, units: bool) -> bytes | None:
     try:
         return _encode(value, depth, units)
-    except NoKeyClassError:
-        raise
     except BaseException:  # what a value raises must not be seen, and costs that row only
         interrupts.end_if_asked()
         return None

@@ -19,7 +19,7 @@ from pipeline_dp.aggregate_params import NormKind
 import dp_pipelines as dp
 from dp_pipelines.errors import RequestError
 from dp_pipelines.transforms.pipeline_dp import keys
-from dp_pipelines.transforms.pipeline_dp.extract import PARTITION, UNIT, VALUE
+from dp_pipelines.transforms.pipeline_dp.extract import KEY_HINT, PARTITION, UNIT, VALUE
 
 STRATEGIES = {
     original.PartitionSelectionStrategy.TRUNCATED_GEOMETRIC: "truncated_geometric",
@@ -295,7 +295,7 @@ def _public(partitions: Iterable[Any]) -> dp.PublicPartitions:
             raise RequestError(
                 field="public_partitions",
                 message=f"holds a {type(key).__name__}, which {error}",
-                hint="use text, bytes, numbers, dates, None or tuples of these",
+                hint=KEY_HINT,
             ) from None
     if not listed:
         raise RequestError(field="public_partitions", message="must name at least one partition")

@@ -23,6 +23,7 @@ from apache_beam.utils.timestamp import Timestamp
 
 from dp_pipelines import interrupts
 from dp_pipelines.kernels.columns import column_casts
+from dp_pipelines.transforms.rows import numpy_times
 
 Convert = Callable[[Any], Any]
 """Takes a cell of one class and returns a value that Arrow takes for the type; raises where the cell does not fit."""
@@ -33,6 +34,10 @@ MOST_DIGITS = 400
 _ISO = re.compile(
     r"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d{1,9})?)?(?:Z|[+-]\d\d:?\d\d)?)?", re.ASCII
 )  # of what Python reads, the forms without a second meaning
+
+_FRACTION = re.compile(r"\.(\d{1,9})", re.ASCII)
+
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 _NANOSECONDS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
 
@@ -55,8 +60,10 @@ def column(cells: Sequence[Any], kind: pa.DataType) -> pa.Array:
     """
     if pa.types.is_dictionary(kind):
         return column_casts.encoded(column(cells, kind.value_type), kind)
-    converts = {cls: converter(cls, kind) for cls in set(map(type, cells))}
-    if any(convert is not same for convert in converts.values()):
+    converts = _converters_of(cells, kind)
+    if converts is None:
+        cells = [_or_null(converter(type(cell), kind), cell) for cell in cells]
+    elif any(convert is not same for convert in converts.values()):
         cells = [_or_null(converts[type(cell)], cell) for cell in cells]
     return column_casts.column(cells, kind)
 
@@ -97,7 +104,20 @@ def converter(cls: type, kind: pa.DataType) -> Convert:
     True
     """
     key: Any = cls
-    return _converter(key, kind)
+    try:
+        return _converter(key, kind)
+    except BaseException:  # a class of a class of classes: without a hash, or without the name of its module
+        interrupts.end_if_asked()
+        return functools.partial(_refused, reason=f"does not become {kind}")
+
+
+def _converters_of(cells: Sequence[Any], kind: pa.DataType) -> dict[type, Convert] | None:
+    """Return what converts the cells of each class; None if one has no hash."""
+    try:
+        return {cls: converter(cls, kind) for cls in set(map(type, cells))}
+    except BaseException:  # of a class of classes
+        interrupts.end_if_asked()
+        return None
 
 
 @functools.lru_cache(maxsize=4096)
@@ -273,6 +293,12 @@ _TEXTS: dict[type, Convert] = {
 # Times
 
 
+def _in_calendar(cell: datetime.datetime) -> datetime.datetime:
+    if not datetime.MINYEAR <= cell.year <= datetime.MAXYEAR:  # of pandas, whose fields of Python hold another year
+        raise NoFitError("is outside the years 1 to 9999")
+    return cell
+
+
 def _day(cell: datetime.datetime) -> datetime.date:
     return (cell if cell.tzinfo is None else cell.astimezone(datetime.UTC)).date()
 
@@ -290,21 +316,27 @@ def _of_iso(cell: str) -> datetime.datetime:
         raise NoFitError("is text whose date or time does not exist") from None
 
 
+def _nanoseconds_of_iso(cell: str) -> int:
+    time = _of_iso(cell)
+    time = time if time.tzinfo is not None else time.replace(tzinfo=datetime.UTC)
+    seconds = (time - _EPOCH) // datetime.timedelta(seconds=1)
+    fraction = _FRACTION.search(cell)
+    return seconds * 10**9 + (int(fraction[1].ljust(9, "0")) if fraction else 0)
+
+
 def _of_numpy(cell: np.datetime64) -> datetime.datetime:
     if np.isnat(cell):
         raise NoFitError("is NaT")
-    if not 1 <= _year(cell) <= 9999:  # NumPy's own conversion would wrap around
+    if not datetime.MINYEAR <= numpy_times.year(cell) <= datetime.MAXYEAR:  # NumPy's own conversion would wrap around
         raise NoFitError("is outside the years 1 to 9999")
     time: datetime.datetime = cell.astype("datetime64[us]").item()
     return time
 
 
-def _year(cell: np.datetime64) -> int:
-    return 1970 + int(cell.astype("datetime64[Y]").astype(np.int64))
-
-
 def _numpy_nanoseconds(cell: np.datetime64) -> int:
-    if not 1678 <= _year(cell) <= 2261:
+    if np.isnat(cell):
+        raise NoFitError("is NaT")
+    if not 1678 <= numpy_times.year(cell) <= 2261:
         raise NoFitError("is outside the years 1678 to 2261")
     return int(cell.astype("datetime64[ns]").astype(np.int64))
 
@@ -315,7 +347,7 @@ _NO_TIMES: dict[type, Convert] = dict.fromkeys(
 
 _DAYS: dict[type, Convert] = {
     **_NO_TIMES,
-    datetime.datetime: _day,
+    datetime.datetime: lambda cell: _day(_in_calendar(cell)),
     datetime.date: same,
     Timestamp: lambda cell: _day(cell.to_utc_datetime()),
     np.datetime64: lambda cell: _day(_of_numpy(cell)),
@@ -328,11 +360,11 @@ def _times(unit: str) -> dict[type, Convert]:
     """Return the converters for timestamps of a unit; those without a zone are taken for UTC."""
     return {
         **_NO_TIMES,
-        datetime.datetime: same,
+        datetime.datetime: _in_calendar,
         datetime.date: _midnight,
         Timestamp: lambda cell: cell.micros * 1000 // _NANOSECONDS[unit],
         np.datetime64: _numpy_nanoseconds if unit == "ns" else _of_numpy,
-        str: _of_iso,
+        str: _nanoseconds_of_iso if unit == "ns" else _of_iso,
     }
 
 
@@ -346,7 +378,9 @@ def _list(cell: Any, *, kind: pa.DataType) -> Any:
         if cell.ndim == 0:
             raise NoFitError("is an array of no dimensions, which is no list")
     items = list(cell)
-    converts = {cls: converter(cls, kind) for cls in set(map(type, items))}
+    converts = _converters_of(items, kind)
+    if converts is None:
+        return [_value(item, kind) for item in items]
     if all(convert is same for convert in converts.values()):
         return items
     return [converts[type(item)](item) for item in items]

@@ -21,6 +21,9 @@ from dp_pipelines.transforms.rows.row_batches import GatherRows
 
 BATCH_ROWS = 2**16
 
+_COLUMNS = (pa.ChunkedArray, pa.Array, pa.Table, pa.RecordBatch)
+"""Classes of whole columns, which no cell has."""
+
 
 class ToTables(GatherRows):
     """Gather rows into tables; tables, record batches and frames become a table each.
@@ -98,7 +101,9 @@ def table_of(rows: list[Any], types: Mapping[str, pa.DataType]) -> pa.Table:
     columns = {}
     for name, kind in types.items():
         found = cells(rows, name)
-        if pa.ChunkedArray in set(map(type, found)):  # a class that no source of rows has: the program gives it to all
+        if any(
+            issubclass(type(cell), _COLUMNS) for cell in found
+        ):  # that no source of rows has: the program makes them
             raise RequestError(
                 field=f"column {name!r}",
                 message="has whole columns of pyarrow tables as its values: a step before took tables for rows",
@@ -177,7 +182,7 @@ def _is_quick(dtype: Any, kind: pa.DataType) -> bool:
             and not issubclass(dtype.type, np.timedelta64)
         )
         or (dtype == np.bool_ and pa.types.is_boolean(kind))
-        or (issubclass(dtype.type, np.datetime64) and pa.types.is_timestamp(kind))
+        or (dtype == np.dtype("datetime64[ns]") and pa.types.is_timestamp(kind))  # others leave Python's calendar
     )
 
 

@@ -1,10 +1,14 @@
-"""Ids and keys of other classes than text and numbers: released as PipelineDP releases them, or refused; never nothing."""
+"""Ids and keys of other classes than text and numbers: released as PipelineDP releases them; others cost their row."""
 
+import contextlib
 import dataclasses
+import datetime
 import decimal
 import enum
 import fractions
+import typing
 import uuid
+from collections.abc import Hashable
 from typing import Any
 
 import apache_beam as beam
@@ -16,6 +20,7 @@ from apache_beam.testing.util import assert_that
 pytest.importorskip("pipeline_dp", reason="needs the extra pipeline-dp: Python 3.11 to 3.13")
 
 from dp_pipelines.errors import RequestError
+from dp_pipelines.transforms.pipeline_dp.extract import RowReader
 from tests.helpers.drop_in import ours, theirs
 
 
@@ -91,26 +96,80 @@ def test_values_that_are_arrays_of_no_dimensions_are_numbers() -> None:
     assert abs(metrics.sum - PEOPLE) < 40
 
 
-@pytest.mark.parametrize("one", [Place("secret place"), fractions.Fraction(1, 3), 1j])
-def test_ids_and_keys_of_other_classes_are_refused_by_class_with_no_value(one: Any) -> None:
-    rows = [(number, "north", 1) for number in range(PEOPLE)]
-    for field, options in {
-        "privacy_id_extractor": {"identify": lambda row: one},
-        "partition_extractor": {"key": lambda row: one},
-    }.items():
-        with pytest.raises(RequestError) as error:
-            list(released(ours, rows, ours.LocalBackend(), **options))
-        assert error.value.field == field
-        assert str(error.value.message) == f"returns a {type(one).__name__}, which cannot be a key"
-        assert "secret" not in str(error.value)
+OTHERS = [
+    [1],
+    {"a": 1},
+    {"b"},
+    pd.NaT,
+    np.ma.masked,
+    datetime.time(1),
+    1j,
+    Place("secret place"),
+    fractions.Fraction(1, 3),
+]
 
 
-def test_a_row_whose_id_is_of_a_class_that_data_may_have_costs_itself_alone() -> None:
+@pytest.mark.parametrize("one", OTHERS, ids=lambda one: type(one).__name__)
+def test_a_row_whose_id_or_key_is_of_any_other_class_costs_itself_alone(one: Any) -> None:
+    """Which class an extractor returns may be a fact about one row: it never ends a run."""
     rows: list[Any] = [(number, "north", 1) for number in range(PEOPLE)]
-    rows += [([1], "north", 1), ({"a": 1}, "north", 1), (7, {"b"}, 1), (pd.NaT, "north", 1)]
+    rows += [(one, "north", 1), (7, one, 1)]
     ((key, metrics),) = released(ours, rows, ours.LocalBackend())
     assert key == "north"
     assert abs(metrics.count - PEOPLE) < 20
+
+
+def place_of(row: Any) -> Place:
+    return Place("secret place")
+
+
+def number_of(row: Any) -> "int | None":
+    return 7
+
+
+class Numbered(typing.Protocol):
+    number: int
+
+
+@pytest.mark.parametrize(
+    ("hint", "is_refused"),
+    [
+        (Any, False), (object, False), ("int | Place", False), ("str | None", False), (tuple[int, str], False),
+        (Hashable, False), (Numbered, False), (typing.TypeVar("T"), False), (None, False), ("NoSuchName", False),
+        (typing.Literal["a"], False), (Colour, False), (np.int64, False), (list[int], True), (dict, True), (Place, True),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_hint_is_refused_only_if_no_value_could_be_a_key(hint: Any, is_refused: bool) -> None:
+    def extractor(row: Any) -> Any:
+        return row
+
+    extractor.__annotations__["return"] = hint
+    expected = pytest.raises(RequestError, match="cannot be a key") if is_refused else contextlib.nullcontext()
+    with expected:
+        RowReader(unit=None, partition=extractor)
+
+
+def test_a_hint_check_row_and_public_partitions_name_a_class_without_keys() -> None:
+    rows = [(number, "north", 1) for number in range(PEOPLE)]
+    message = "returns a Place, which cannot be a key"
+    for field, options in {
+        "privacy_id_extractor": {"identify": place_of},
+        "partition_extractor": {"key": place_of},
+    }.items():
+        with pytest.raises(RequestError, match=message) as error:
+            released(ours, rows, ours.LocalBackend(), **options)
+        assert error.value.field == field
+        assert "secret" not in str(error.value)
+    extractors = ours.DataExtractors(privacy_id_extractor=number_of, partition_extractor=lambda row: place_of(row))
+    with pytest.raises(RequestError, match=message):
+        ours.check_row(extractors, rows[0])
+    params = ours.AggregateParams(
+        metrics=[ours.Metrics.COUNT], max_partitions_contributed=1, max_contributions_per_partition=1
+    )
+    engine = ours.DPEngine(ours.NaiveBudgetAccountant(total_epsilon=1, total_delta=1e-6), ours.LocalBackend())
+    with pytest.raises(RequestError, match="holds a Place, which cannot be a key"):
+        engine.aggregate(rows, params, extractors, public_partitions=[Place("secret place")])
 
 
 def test_members_of_an_enumeration_come_out_of_a_pipeline_of_beam() -> None:

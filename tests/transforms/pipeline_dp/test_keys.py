@@ -5,7 +5,9 @@ import decimal
 import enum
 import fractions
 import math
+import time
 import uuid
+from collections.abc import Hashable
 from typing import Any
 
 import numpy as np
@@ -147,10 +149,103 @@ class Plain:
 
 @pytest.mark.parametrize("value", [Plain(), Plain, 1j, fractions.Fraction(1, 2), datetime.time(1), Rights.READ, len])
 @pytest.mark.parametrize("wrapped", [False, True])
-def test_a_class_that_can_be_no_key_is_refused(value: object, wrapped: bool) -> None:
-    with pytest.raises(keys.NoKeyClassError) as error:
-        keys.encoded([7, (1, value) if wrapped else value, "a"])
-    assert error.value.cls is type(value)
+def test_a_value_of_a_class_without_keys_costs_its_row_alone(value: object, wrapped: bool) -> None:
+    found = [7, (1, value) if wrapped else value, "a"]
+    assert keys.encoded(found).to_pylist() == [keys.encode(7), None, keys.encode("a")]
+    assert keys.encoded(found, units=True).null_count == 1
+
+
+@pytest.mark.parametrize(
+    ("cls", "is_one"),
+    [
+        (str, True),
+        (pd.Timestamp, True),
+        (np.int8, True),
+        (Colour, True),
+        (object, True),
+        (Hashable, True),
+        (Plain, False),
+    ],
+)
+def test_a_class_has_keys_if_a_value_of_it_may_be_one(cls: type, is_one: bool) -> None:
+    assert keys.has_keys(cls) == is_one
+
+
+class Strange(type):
+    """Its classes have no hash."""
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __eq__(cls, other: object) -> bool:
+        return cls is other
+
+
+def test_a_class_without_a_hash_costs_its_row_alone() -> None:
+    value: Any = Strange("Nameless", (), {})()
+    assert keys.encoded([7, value, "a"]).to_pylist() == [keys.encode(7), None, keys.encode("a")]
+
+
+Odd = enum.Enum("Odd", {"http:80": 1, "a:b:c": 2})  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("member", list(Odd))
+def test_a_member_whose_name_has_colons_comes_back(member: Any) -> None:
+    assert keys.decoded(keys.encode(member)) is member
+
+
+def test_a_member_that_nobody_could_import_costs_its_row_alone() -> None:
+    """Else the error would come after the draw, when the key is written back."""
+    hidden: Any = enum.Enum("Hidden", "RED")
+    elsewhere: Any = enum.Enum("Elsewhere", "RED", module="no.such.module")
+    shadow: Any = enum.Enum("Colour", "RED", module=__name__)
+    found = [7, hidden.RED, elsewhere.RED, shadow.RED, Colour.RED]
+    assert keys.encoded(found).to_pylist() == [keys.encode(7), None, None, None, keys.encode(Colour.RED)]
+
+
+def test_a_decimal_with_thousands_of_zeros_takes_no_time_to_speak_of() -> None:
+    begin = time.perf_counter()
+    cells = keys.encoded([decimal.Decimal("1" + "0" * zeros) for zeros in (16_000, 10**6)])
+    assert time.perf_counter() - begin < 1.0  # a slice for each zero took minutes
+    assert cells.to_pylist() == [keys.encode(decimal.Decimal("1e16000")), None]
+
+
+class Moment(datetime.datetime):
+    """A time of a class of its own."""
+
+
+class Day(datetime.date):
+    """A day of a class of its own."""
+
+
+@pytest.mark.parametrize(
+    ("value", "key"),
+    [
+        (np.datetime64("2026-01-05T10:00", "ns"), datetime.datetime(2026, 1, 5, 10)),
+        (np.datetime64("2026-01-05T10:00", "s"), datetime.datetime(2026, 1, 5, 10)),
+        (np.datetime64("2026-01-05"), datetime.date(2026, 1, 5)),
+        (Moment(2026, 1, 5, 10), datetime.datetime(2026, 1, 5, 10)),
+        (Day(2026, 1, 5), datetime.date(2026, 1, 5)),
+    ],
+)
+def test_times_of_numpy_and_of_other_classes_are_those_of_python(value: Any, key: Any) -> None:
+    assert same(keys.decoded(keys.encode(value)), key)
+    assert keys.encoded([value], units=True).to_pylist() == [keys.encode(key)]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        np.datetime64("2026-01-05T10:00:00.000000001"),
+        np.datetime64("20000-01-01", "s"),
+        np.datetime64(2**63 // 7 * 2 + 2**61, "W"),
+        np.datetime64("NaT"),
+        np.timedelta64(5, "ns"),
+        pd.Timestamp("2026-01-05T10:00:00.000000001"),
+        pd.Timestamp(np.datetime64("20000-01-01", "s")),
+    ],
+)
+def test_times_that_python_does_not_have_are_no_keys(value: Any) -> None:
+    assert keys.encoded([7, value]).to_pylist() == [keys.encode(7), None]
 
 
 @pytest.mark.parametrize(

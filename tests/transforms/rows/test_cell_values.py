@@ -258,3 +258,54 @@ def test_an_invented_row_becomes_what_a_pipeline_makes_of_it() -> None:
     row = {"customer": uuid.UUID(int=5), "at": TEN, "amount": fractions.Fraction(1, 2)}
     table = table_of([row], declared_types(DECLARED))
     assert {cell.column: cell.becomes for cell in check_row(stage(), DECLARED, row).cells} == table.to_pylist()[0]
+
+
+FAR = pd.Timestamp(np.datetime64("20000-01-01", "s"))
+
+
+@pytest.mark.parametrize(
+    "kind", [pa.date32(), pa.timestamp("us"), pa.timestamp("s", "UTC"), pa.timestamp("ns")], ids=str
+)
+@pytest.mark.parametrize(
+    "cell",
+    [FAR, np.datetime64(2635249153387078799, "W"), np.datetime64(2**61 + 5, "7W"), np.datetime64(-(2**62), "M")],
+    ids=str,
+)
+def test_a_time_outside_the_calendar_is_null_and_never_wraps_around(cell: Any, kind: pa.DataType) -> None:
+    assert column([cell, TEN], kind).is_valid().to_pylist() == [False, True]
+    assert re.match("is outside the years", str(why_null(cell, kind)))
+
+
+@pytest.mark.parametrize(
+    "text", ["2026-01-05T10:30:00.123456789", "1969-12-31 23:59:59.5+02:00", "2026-01-05", "1700-01-01T00:00Z"]
+)
+def test_text_in_a_column_of_nanoseconds_keeps_them(text: str) -> None:
+    nanoseconds = pd.Timestamp(text).tz_localize(None) if pd.Timestamp(text).tz is None else pd.Timestamp(text)
+    assert column([text], pa.timestamp("ns", "UTC")).cast(pa.int64()).to_pylist() == [nanoseconds.as_unit("ns").value]
+
+
+def test_a_time_of_a_frame_outside_the_calendar_is_null() -> None:
+    frame = pd.DataFrame({"at": np.array(["20000-01-01", "2026-01-05"], "datetime64[s]")})
+    made = ToTables({"at": pa.timestamp("us")}, unsaid=True).whole(frame)
+    assert made is not None
+    assert made["at"].is_valid().to_pylist() == [False, True]
+
+
+def test_text_outside_the_years_of_nanoseconds_is_null() -> None:
+    assert column(["9999-01-01", "2026-01-05"], pa.timestamp("ns")).is_valid().to_pylist() == [False, True]
+
+
+class Strange(type):
+    """Its classes have no hash."""
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __eq__(cls, other: object) -> bool:
+        return cls is other
+
+
+@pytest.mark.parametrize("cls", [Strange("Nameless", (), {}), type("Homeless", (), {"__module__": None})])
+def test_a_class_that_cannot_be_asked_costs_its_cells_alone(cls: Any) -> None:
+    assert column([1, cls()], pa.int64()).to_pylist() == [1, None]
+    assert column([[1], [1, cls()]], pa.list_(pa.int64())).to_pylist() == [[1], None]
+    assert why_null(cls(), pa.int64())

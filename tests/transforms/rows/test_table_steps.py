@@ -62,6 +62,8 @@ WRITTEN_FOR_ROWS = {
     "a flat map": (beam.FlatMap(lambda row: [row] if row["service"] == 0 else []), "hands on whole tables or drops"),
     "a map to None": (beam.Map(lambda row: row if row["service"] == 0 else None), "hands on whole tables or drops"),
     "a map to dicts": (beam.Map(lambda row: {"person": row["person"], "city": row["city"]}), "makes one row of each"),
+    "a map to columns": (beam.Map(lambda table: table.to_pydict()), "makes one row of each"),
+    "a map by a method": (beam.Map(pa.Table.to_pydict), "makes one row of each"),
     "a map to rows": (beam.Map(lambda row: beam.Row(person=row["person"], city=row["city"])), "makes one row of each"),
 }
 
@@ -92,12 +94,81 @@ def test_a_step_for_rows_some_steps_before_is_refused(files: str) -> None:
         (rows, more) | beam.Flatten() | beam.Reshuffle() | SelectPartitions(stage(with_count=False))
 
 
-def test_rows_whose_cells_are_columns_are_refused_by_their_class(files: str) -> None:
+@pytest.mark.parametrize(
+    "cell",
+    [
+        lambda table: table["city"],
+        lambda table: table["city"].chunk(0),
+        lambda table: table,
+        lambda table: table.to_batches()[0],
+    ],
+    ids=["chunks", "an array", "a table", "a batch"],
+)
+def test_rows_whose_cells_are_columns_are_refused_by_their_class(files: str, cell: Any) -> None:
     to_tables = ToTables({"city": pa.string()}, unsaid=True)
     table = pq.read_table(files.replace("*", "rows"))
     with pytest.raises(RequestError, match="column 'city': has whole columns of pyarrow tables") as error:
-        list(to_tables.tables([{"city": table["city"]}]))
+        list(to_tables.tables([{"city": "b"}, {"city": cell(table)}]))
     assert "'a'" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("step", "message"),
+    [
+        (beam.Filter(lambda row: row["service"] == 0), "keeps or drops whole tables"),
+        (beam.Map(lambda row: {"person": row["person"], "city": row["city"]}), "makes one row of each"),
+    ],
+)
+def test_a_step_for_rows_behind_record_batches_is_refused(files: str, step: Any, message: str) -> None:
+    tables = beam.Pipeline("FnApiRunner") | ReadParquet(files)
+    batches = tables | beam.FlatMap(lambda table: table.to_batches()).with_output_types(pa.RecordBatch)
+    with pytest.raises(RequestError, match=f"step 'Mine': {message}"):
+        batches | "Mine" >> step | PrivateAggregate(stage(), types=TYPES)
+
+
+@beam.ptransform_fn
+def zeros_of(rows: Any) -> Any:
+    return rows | "Mine" >> beam.Filter(is_zero)
+
+
+class Declared(beam.PTransform):
+    """A composite whose steps say nothing."""
+
+    def expand(self, tables: Any) -> Any:
+        return tables | beam.FlatMap(lambda table: [table] if table.num_rows else [])
+
+
+@pytest.mark.parametrize(
+    "step", [zeros_of(), beam.Filter(is_zero) | beam.Reshuffle(), beam.LogElements() | beam.Filter(is_zero), Declared()]
+)
+def test_a_step_for_rows_in_a_composite_of_the_users_is_refused(files: str, step: Any) -> None:
+    tables = beam.Pipeline("FnApiRunner") | ReadParquet(files) | step
+    with pytest.raises(RequestError, match="whole tables"):
+        tables | PrivateAggregate(stage(), types=TYPES)
+
+
+ON_TABLES = {
+    "logs": beam.LogElements(),
+    "groups": beam.WithKeys(0) | beam.GroupByKey() | beam.FlatMap(lambda pair: pair[1]).with_output_types(pa.Table),
+    "batches": beam.WithKeys(0)
+    | beam.GroupIntoBatches(2)
+    | beam.FlatMap(lambda pair: pair[1]).with_output_types(pa.Table),
+    "a pair": beam.Map(lambda table: (0, table)) | "Back" >> beam.Map(lambda pair: pair[1]).with_output_types(pa.Table),
+    "a dict": beam.Map(lambda table: {"a": table})
+    | "Back" >> beam.Map(lambda one: one["a"]).with_output_types(pa.Table),
+    "a filter": beam.Filter(lambda table: table.num_rows > 0).with_output_types(pa.Table),
+    "steps before": beam.FlatMap(zeros) | "Back" >> beam.Map(lambda table: table).with_output_types(pa.Table),
+    "columns": beam.Map(lambda table: table.to_pydict())
+    | "Back" >> beam.Map(lambda columns: pa.table(columns)).with_output_types(pa.Table),
+    "a composite": Declared().with_output_types(pa.Table),
+}
+
+
+@pytest.mark.parametrize("types", [None, TYPES], ids=["", "with types"])
+@pytest.mark.parametrize("steps", ON_TABLES.values(), ids=ON_TABLES)
+def test_steps_on_tables_that_lose_nothing_or_say_so_are_accepted(files: str, steps: Any, types: Any) -> None:
+    tables = beam.Pipeline("FnApiRunner") | ReadParquet(files) | steps
+    tables | PrivateAggregate(stage(), types=types)
 
 
 @pytest.mark.parametrize(
