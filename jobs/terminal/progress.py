@@ -109,8 +109,10 @@ class Progress:
     def show(self, text: str) -> None:
         """Show what is being done."""
         with contextlib.suppress(OSError):
-            # As text: in a string rich would look for markup, e.g. in the name of a stage, and fail where it is broken.
-            self._status.update(Text(harmless(text)) if isinstance(self._status, Status) else text)
+            if isinstance(self._status, Status):  # in a string rich would look for markup, and fail where it is broken
+                self._status.update(Text(harmless(text)))
+            else:
+                self._status.update(text)
 
     def begin(self, total: int, files: int = 0) -> None:
         """A pipeline of `total` steps over so many files starts."""
