@@ -1,7 +1,7 @@
 """Chooses into how many shards of units a transform splits its input, where the program does not say.
 
 In: the pipeline's runner, an estimate of the rows; both are public. Out: a number. Holds: it changes no result. Not covered:
-jobs, which read the sizes of their files (docs/scale.md).
+jobs, which read the sizes of their files (docs/scale.md); a pipeline that is handed to another runner after it was built.
 """
 
 from typing import Any

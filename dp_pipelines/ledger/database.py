@@ -28,7 +28,7 @@ from dp_pipelines.disk_errors import reason_of
 from dp_pipelines.errors import LedgerError, RequestError
 from dp_pipelines.ledger import disks, places
 from dp_pipelines.ledger.events import Event
-from dp_pipelines.ledger.patience import PASSING, REFUSALS, Patience, Refused, Unreachable
+from dp_pipelines.ledger.patience import PASSING, Patience, Refused, Unreachable, refusal
 
 Found = TypeVar("Found")
 
@@ -278,12 +278,10 @@ class Database:
         try:
             connection = engine.connect()
         except DBAPIError as error:
-            text = str(error.orig).lower()
             if self.is_sqlite:
                 raise
-            for sign, meaning in REFUSALS.items():
-                if sign in text:
-                    raise Refused(f"ledger {self.shown}: {meaning}") from None
+            if meaning := refusal(str(error.orig)):
+                raise Refused(f"ledger {self.shown}: {meaning}") from None
             raise self._unreachable() from None
         with connection:
             yield connection

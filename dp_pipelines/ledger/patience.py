@@ -5,6 +5,7 @@ line, a standby that takes no writes, a lock. All other refusals of a server are
 answer was lost (`journal` reads it back); files, whose writers wait for each other.
 """
 
+import re
 import time
 from collections.abc import Callable
 
@@ -54,18 +55,36 @@ PASSING = {
 
 
 REFUSALS = {
+    "certificate": "the server's certificate is not accepted; correct the certificate, or the options of the URL",
     "authentication failed": "the server rejects the user or the password",
     "no password supplied": "the server asks for a password; set PGPASSWORD, or write a password file (~/.pgpass)",
-    "pg_hba.conf": "the server lets this user, database and machine not in; correct the URL, or its pg_hba.conf",
-    'role "': "the server knows no user of this name; correct the URL",
-    "does not exist": "the server has no database of this name; correct the URL, or create the database",
+    r"pg_hba\.conf": "the server lets this user, database and machine not in; correct the URL, or its pg_hba.conf",
+    'role ".*" does not exist': "the server knows no user of this name; correct the URL",
+    'role ".*" is not permitted to log in': "the server does not let this user log in; permit it, or name another user",
+    'database ".*" does not exist': "the server has no database of this name; correct the URL, or create the database",
     "permission denied": "this user may not use the database; give it the permission, or name another user",
     "is not currently accepting connections": "the server takes no connections to this database; ask who runs it",
     "name or service not known": "no machine has this name; correct the URL",
     "nodename nor servname": "no machine has this name; correct the URL",
-    "certificate": "the server's certificate is not accepted; correct the certificate, or the options of the URL",
 }
-"""What a server says, or the system of a name, that does not pass by itself; and what it means."""
+"""What a server says, or the system of a name, that does not pass by itself, as regular expressions, and what each means.
+
+The first that is found counts. "too many connections for role" passes by itself, and so does all that is not listed.
+"""
+
+
+def refusal(text: str) -> str:
+    """Return what a server's refusal means; empty where it passes by itself.
+
+    Args:
+        text: of the failure, as the driver has it.
+
+    >>> refusal('FATAL: role "ann" does not exist')
+    'the server knows no user of this name; correct the URL'
+    >>> refusal('FATAL: too many connections for role "ann"')
+    ''
+    """
+    return next((meaning for sign, meaning in REFUSALS.items() if re.search(sign, text, re.IGNORECASE)), "")
 
 
 class Refused(LedgerError):

@@ -2,20 +2,24 @@
 
 In: requests of Beam's expansion API. Out: our transforms, expanded. Holds: the port is bound to 127.0.0.1; no other service is
 on it, so nobody can fetch files or start workers; a request that names anything but `TRANSFORMS`, or that brings code of its own
-(a pickled coder, a function as text), is refused before that part is decoded. Not covered: other users of this machine, who
-reach the port too and can expand our transforms, which reads no row; where the Python steps run, which the runner decides.
+(a pickled coder, a function as text), is refused before that part is decoded; a setting that names a file is refused before
+it is opened. Not covered: other users of this machine, who reach the port too: they can expand our transforms, and see whether
+a folder of the name in `output` exists; where the Python steps run, which the runner decides.
 """
 
 # Beam's own starter (expansion_service_main of 2.77) binds every address, hands out any file that the user can read, and starts
-# workers that run code for everybody who asks. Its filter of names lets `dp_pipelines...transforms.os.system` through.
+# workers that run code for everybody who asks. Its filter of names lets `dp_pipelines...transforms.os.system` through, so
+# that no name of a request is ever looked up here: it chooses one of two classes.
 
 import argparse
+import contextvars
 import signal
 import sys
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+import apache_beam as beam
 import grpc
 from apache_beam.coders import RowCoder
 from apache_beam.options.pipeline_options import PipelineOptions
@@ -27,21 +31,45 @@ from apache_beam.portability.api import (
     schema_pb2,
 )
 from apache_beam.runners.portability.expansion_service import ExpansionServiceServicer
-from apache_beam.transforms.fully_qualified_named_transform import (
-    PYTHON_FULLY_QUALIFIED_NAMED_TRANSFORM_URN,
-    FullyQualifiedNamedTransform,
-)
+from apache_beam.transforms.fully_qualified_named_transform import PYTHON_FULLY_QUALIFIED_NAMED_TRANSFORM_URN
 from apache_beam.utils import thread_pool_executor
 
+from dp_pipelines.errors import DpError
 from dp_pipelines.jobs.beam_yaml import transforms
+from dp_pipelines.jobs.terminal.harmless import harmless
+from dp_pipelines.transforms import shard_counts
 
 HOST = "127.0.0.1"
 
-TRANSFORMS = tuple(
-    f"{transform.__module__}.{transform.__name__}"
-    for transform in (transforms.DpAggregate, transforms.DpSelectPartitions)
-)
+
+class _Aggregate(transforms.DpAggregate):
+    """For a caller who may not read what this user may, and whose runner is not known here."""
+
+    takes_lists_in_files = False
+    shards_left_out = shard_counts.ELSEWHERE
+
+
+class _SelectPartitions(transforms.DpSelectPartitions):
+    """The same."""
+
+    takes_lists_in_files = False
+    shards_left_out = shard_counts.ELSEWHERE
+
+
+_CLASSES: dict[str, type[beam.PTransform]] = {
+    f"{transforms.__name__}.DpAggregate": _Aggregate,
+    f"{transforms.__name__}.DpSelectPartitions": _SelectPartitions,
+}
+
+TRANSFORMS = tuple(_CLASSES)
 """The names that are expanded: those that take rows. `DpReadParquet` would open files for the caller."""
+
+OURS = "dp_pipelines:transform:expanded:v1"
+"""What a request that was found harmless calls for, within this module."""
+
+UNEXPECTED = "cannot be expanded; the reason is in what the expansion service prints"
+
+UNREADABLE = "cannot be read as a request of Beam's expansion API"
 
 IMPULSE = common_urns.primitives.IMPULSE.urn
 """Stands in for the producers of the inputs; no other transform needs to be known."""
@@ -80,11 +108,73 @@ class Expansion(ExpansionServiceServicer):
 
     def Expand(self, request: Any, context: Any = None) -> Any:
         """Return the expanded transform, or what is wrong with the request."""
-        message = next(_refusals(request), "")
+        try:
+            message = next(_refusals(request), "")
+        except Exception:  # bytes of somebody's, which may be broken in any way
+            message = UNREADABLE
         if message:
             return beam_expansion_api_pb2.ExpansionResponse(error=message)
         request.ClearField("pipeline_options")  # they could name files to be staged
-        return super().Expand(request, context)
+        request.transform.spec.urn = OURS
+        refused: list[DpError] = []
+        before = _REFUSED.set(refused)
+        try:
+            response = super().Expand(request, context)
+        finally:
+            _REFUSED.reset(before)
+        if not response.error:
+            return response
+        if refused:  # what Beam answers is a traceback, with places of this machine
+            return beam_expansion_api_pb2.ExpansionResponse(error=str(refused[-1]))
+        print(harmless(response.error), file=sys.stderr, flush=True)
+        return beam_expansion_api_pb2.ExpansionResponse(error=UNEXPECTED)
+
+
+_REFUSED: contextvars.ContextVar[list[DpError]] = contextvars.ContextVar("refused")
+"""What our own code says is wrong with the request that this thread expands."""
+
+
+class _Expanded(beam.PTransform):
+    """The transform that a request asks for.
+
+    Args:
+        payload: of the request.
+    """
+
+    def __init__(self, payload: Any) -> None:
+        super().__init__()
+        self._row = _row(payload)
+
+    def expand(self, pcoll: Any) -> Any:
+        """Make the transform and apply it, within one place where errors are heard."""
+        try:
+            name = self._row.constructor
+            transform = _CLASSES[name](*_values(self._row, "args"), **_settings(self._row))
+            return pcoll | name.rpartition(".")[2] >> transform
+        except DpError as error:
+            _REFUSED.get().append(error)
+            raise
+
+
+beam.PTransform.register_urn(
+    OURS,
+    external_transforms_pb2.ExternalConfigurationPayload,
+    lambda transform, payload, context: _Expanded(payload),
+)
+
+
+def _row(payload: Any) -> Any:
+    """Return the call in a payload: its constructor, args and kwargs."""
+    return RowCoder(payload.schema).decode(payload.payload)
+
+
+def _values(row: Any, name: str) -> tuple[Any, ...]:
+    return tuple(getattr(row, name, None) or ())
+
+
+def _settings(row: Any) -> dict[str, Any]:
+    named = getattr(row, "kwargs", None) or {}
+    return dict(named) if isinstance(named, dict) else named._asdict()
 
 
 def _refusals(request: Any) -> Iterator[str]:
@@ -105,7 +195,7 @@ def _refusals(request: Any) -> Iterator[str]:
         yield "settings must be texts, numbers, or lists and mappings of these"
     if any(_has_code(field.type) for schema in rows for field in schema.fields):
         yield "columns must not hold functions"
-    constructor = getattr(RowCoder(payload.schema).decode(payload.payload), "constructor", None)
+    constructor = getattr(_row(payload), "constructor", None)
     if constructor not in TRANSFORMS:
         yield "cannot be expanded here; choose one of " + ", ".join(TRANSFORMS)
 
@@ -186,19 +276,17 @@ def main(arguments: Sequence[str]) -> int:
         "--environment_config", default="", help="what that way needs, e.g. the address of a worker pool"
     )
     given = parser.parse_args(arguments)
-    # Only the exact names of `TRANSFORMS` come this far: see `_refusals`.
-    with FullyQualifiedNamedTransform.with_filter(f"{transforms.__name__}.*"):
-        try:
-            server, port = serve(given.port, given.environment_type, given.environment_config)
-        except RuntimeError:
-            print(f"error: --port {given.port}: cannot be listened to; choose another one", file=sys.stderr)
-            return 2
-        print(f"expanding for programs of this machine: {HOST}:{port}", file=sys.stderr, flush=True)
-        stopped = threading.Event()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, lambda *_: stopped.set())
-        stopped.wait()
-        server.stop(None).wait()
+    try:
+        server, port = serve(given.port, given.environment_type, given.environment_config)
+    except RuntimeError:
+        print(f"error: --port {given.port}: cannot be listened to; choose another one", file=sys.stderr)
+        return 2
+    print(f"expanding for programs of this machine: {HOST}:{port}", file=sys.stderr, flush=True)
+    stopped = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stopped.set())
+    stopped.wait()
+    server.stop(None).wait()
     return 0
 
 

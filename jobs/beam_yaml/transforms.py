@@ -13,7 +13,7 @@ import inspect
 import os
 import pathlib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import apache_beam as beam
 import pyarrow as pa
@@ -28,6 +28,7 @@ from dp_pipelines.jobs.run.tables_read import ShapeRows
 from dp_pipelines.jobs.sources import source_files
 from dp_pipelines.jobs.sources.source_files import Source
 from dp_pipelines.jobs.spec import from_query, yaml_lines
+from dp_pipelines.jobs.spec.job_file import JobFile, Stage
 from dp_pipelines.jobs.spec.validation_errors import nearest
 from dp_pipelines.planning.plan import Plan
 from dp_pipelines.planning.stage import StagePlan
@@ -49,6 +50,12 @@ class _RowsToRelease(beam.PTransform):
         others: arguments that no transform has.
     """
 
+    takes_lists_in_files: ClassVar[bool] = True
+    """Whether a setting may name a file, which is read when the pipeline is built."""
+
+    shards_left_out: ClassVar[int | None] = None
+    """The number of shards where `num_shards` is left out; None: the pipeline's runner decides."""
+
     def __init__(self, stage: Mapping[str, Any], settings: Mapping[str, Any], others: Mapping[str, Any]) -> None:
         super().__init__()
         for key in others:
@@ -64,6 +71,8 @@ class _RowsToRelease(beam.PTransform):
             hint = "write ledger: none, or use `dp-pipelines run`, which has one"
             raise RequestError(field="ledger", message=message, hint=hint)
         self._name, self._output, self._num_shards = (settings[key] for key in ("name", "output", "num_shards"))
+        if self._num_shards is None:
+            self._num_shards = self.shards_left_out
         checks.stage_name(self._name, "name")
         if self._output is not None:
             _refuse_place(self._output)
@@ -80,6 +89,8 @@ class _RowsToRelease(beam.PTransform):
             },
         }
         self._file = from_query.read(content, self._name, pathlib.Path.cwd())
+        if not self.takes_lists_in_files:
+            _refuse_files(self._file)
 
     def expand(self, pcoll: beam.PCollection[Any]) -> beam.PCollection[Any]:
         """Rows to tables, the release, tables to rows."""
@@ -303,6 +314,20 @@ def _need(**settings: Any) -> None:
     for key, value in settings.items():
         if value is None:
             raise RequestError(field=key, message="is missing", hint="add it")
+
+
+def _refuse_files(file: JobFile) -> None:
+    """Refuse partitions that are not written out, before a list is opened; a key that is unknown here is refused too.
+
+    Raises:
+        RequestError: a setting names a file.
+    """
+    for stage in file.job.stages.values():
+        for key in sorted(
+            stage.partitions.model_fields_set - {"private", "public"} if isinstance(stage, Stage) else ()
+        ):
+            message = "is not taken from another program: a file would be read as the user of the expansion service"
+            raise RequestError(field=f"partitions.{key}", message=message, hint="list the keys under public")
 
 
 def _refuse_place(output: Any) -> None:

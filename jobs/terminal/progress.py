@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import TextIO
 
 from rich.status import Status
+from rich.text import Text
 
 from dp_pipelines.jobs.terminal.console import HarmlessConsole
 from dp_pipelines.jobs.terminal.harmless import harmless
@@ -108,7 +109,10 @@ class Progress:
     def show(self, text: str) -> None:
         """Show what is being done."""
         with contextlib.suppress(OSError):
-            self._status.update(text)
+            if isinstance(self._status, Status):  # in a string rich would look for markup, and fail where it is broken
+                self._status.update(Text(harmless(text)))
+            else:
+                self._status.update(text)
 
     def begin(self, total: int, files: int = 0) -> None:
         """A pipeline of `total` steps over so many files starts."""

@@ -6,6 +6,9 @@ decides nothing but how often a step is tried. Not covered: servers of which a c
 
 import contextlib
 import pathlib
+import socket
+import socketserver
+import struct
 import threading
 import uuid
 from collections.abc import Iterator, Sequence
@@ -205,6 +208,69 @@ def test_what_a_server_refuses_is_told_at_once(wrong: str, postgres: str) -> Non
     with pytest.raises(RequestError, match=words):  # which ends a command with code 2: nothing is charged yet
         place.exists()
     assert heard == []
+
+
+@contextlib.contextmanager
+def refusing(code: str, message: str) -> Iterator[str]:
+    """The URL of a server that refuses every connection with a SQLSTATE and a message, as PostgreSQL words it."""
+
+    class Answer(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            asks = True
+            while asks:  # for encryption first, which is answered by N for "no"
+                size, kind = struct.unpack(">II", self.request.recv(8, socket.MSG_WAITALL))
+                self.request.recv(size - 8, socket.MSG_WAITALL)
+                asks = kind in (80877103, 80877104)
+                if asks:
+                    self.request.sendall(b"N")
+            fields = {"S": "FATAL", "V": "FATAL", "C": code, "M": message}
+            body = b"".join(f"{key}{text}\0".encode() for key, text in fields.items()) + b"\0"
+            self.request.sendall(b"E" + struct.pack(">I", len(body) + 4) + body)
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Answer) as listening:
+        threading.Thread(target=listening.serve_forever, daemon=True).start()
+        yield f"postgresql://ann:x@127.0.0.1:{listening.server_address[1]}/budget"
+        listening.shutdown()
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        ("53300", 'too many connections for role "ann"'),
+        ("53300", 'too many connections for database "budget"'),
+        ("53300", "sorry, too many clients already"),
+        ("53300", 'remaining connection slots are reserved for roles with privileges of the "pg_use_reserved" role'),
+        ("57P03", "the database system is starting up"),
+    ],
+)
+def test_a_server_without_room_is_waited_for(code: str, message: str) -> None:
+    heard: list[str] = []
+    with refusing(code, message) as url, pytest.raises(Unreachable):
+        Database(url, Patience(0.2, heard.append)).exists()
+    assert [WAITS.partition(";")[0] in line for line in heard] == [True]
+
+
+@pytest.mark.parametrize(
+    ("code", "message", "words"),
+    [
+        ("28000", 'role "ann" is not permitted to log in', "the server does not let this user log in"),
+        ("28000", 'role "ann" does not exist', "the server knows no user of this name"),
+        ("3D000", 'database "budget" does not exist', "the server has no database of this name"),
+        ("42501", 'permission denied for database "budget"', "this user may not use the database"),
+    ],
+)
+def test_a_refusal_is_told_as_what_it_is(code: str, message: str, words: str) -> None:
+    heard: list[str] = []
+    with refusing(code, message) as url, pytest.raises(RequestError, match=words):
+        Database(url, Patience(3600.0, heard.append)).exists()
+    assert heard == []
+
+
+def test_a_certificate_that_is_missing_is_no_missing_database() -> None:
+    """What libpq says where the file with certificates is not there."""
+    text = 'root certificate file "/home/ann/.postgresql/root.crt" does not exist'
+    assert patience.refusal(text).startswith("the server's certificate is not accepted")
+    assert patience.refusal('relation "x" does not exist') == ""
 
 
 @pytest.mark.parametrize("arrived", [True, False], ids=["commit arrived", "commit was lost"])

@@ -93,7 +93,7 @@ def toured(way: str, work: pathlib.Path, uv: pathlib.Path, python: str, only: li
     print(f"== {way} versions, installed in {time.monotonic() - began:.0f} s: {', '.join(extras)}", flush=True)
     options = [word for words in only for word in ("--only", words)]
     variables = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
-    call(own, "-m", "tests.packages.tour", *options, cwd=work / "clone", env=variables)
+    call(own, "-m", "tests.packages.tour", "--complete", *options, cwd=work / "clone", env=variables)
 
 
 def main() -> int:

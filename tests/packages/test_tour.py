@@ -124,6 +124,35 @@ def test_a_step_that_fails_is_named(capsys: pytest.CaptureFixture[str], monkeypa
     assert "three: left out without no_such_package" in printed
 
 
+def test_a_complete_tour_leaves_out_only_what_has_a_reason(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps = {name: (lambda folder: None, ("no_such_package",)) for name in ("one", "two", "three")}
+    steps["three"] = (lambda folder: None, ("no_such_package", "nor_this"))
+    monkeypatch.setattr(tour, "STEPS", steps)
+    monkeypatch.setattr(tour, "ABSENT", dict.fromkeys(("two", "three"), ("no_such_package", "a reason")))
+    assert tour.run(list(steps)) == []
+    capsys.readouterr()
+    assert tour.run(list(steps), complete=True) == ["one", "three"]
+    printed = capsys.readouterr().out
+    assert "one: needs no_such_package" in printed
+    assert "two: left out without no_such_package (a reason)" in printed
+
+
+def test_reasons_are_of_steps_and_of_modules_that_they_need() -> None:
+    assert all(module in tour.STEPS[name][1] and reason for name, (module, reason) in tour.ABSENT.items())
+
+
+def test_the_packages_are_toured_completely(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    called: list[tuple[object, ...]] = []
+    monkeypatch.setattr(run, "call", lambda *command, **options: called.append(command))
+    (tmp_path / "dist").mkdir()
+    with zipfile.ZipFile(tmp_path / "dist" / "made.whl", "w") as archive:
+        archive.writestr("made.dist-info/METADATA", "Provides-Extra: yaml\n")
+    run.toured("newest", tmp_path, pathlib.Path("uv"), "python", [])
+    assert called[-1][-2:] == ("tests.packages.tour", "--complete")
+
+
 def test_the_extras_of_the_wheel_are_those_for_users(tmp_path: pathlib.Path) -> None:
     extras = sorted(importlib.metadata.metadata("dp-pipelines").get_all("Provides-Extra") or [])
     with zipfile.ZipFile(tmp_path / "made.whl", "w") as archive:

@@ -4,6 +4,7 @@ In: the started command, requests as other programs send them. Holds: a request 
 Not covered: a pipeline in Java (tests/engines/test_java.py).
 """
 
+import json
 import os
 import pathlib
 import re
@@ -11,11 +12,15 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from typing import Any
 
 import apache_beam as beam
 import grpc
+import pyarrow as pa
+import pyarrow.parquet
 import pytest
 from apache_beam import coders
+from apache_beam.internal import pickler
 from apache_beam.portability import common_urns, python_urns
 from apache_beam.portability.api import (
     beam_artifact_api_pb2,
@@ -38,6 +43,9 @@ from apache_beam.typehints.schemas import typing_to_runner_api
 from apache_beam.utils.python_callable import PythonCallableWithSource
 
 from dp_pipelines.jobs.beam_yaml import expansion, transforms
+from dp_pipelines.jobs.spec.job_file import Stage
+from dp_pipelines.transforms import shard_counts
+from tests.helpers.source import ROOT
 
 SETTINGS = {
     "epsilon": 1.0,
@@ -206,6 +214,79 @@ def test_a_function_as_text_is_neither_a_setting_nor_a_cell(service: tuple[str, 
     kind = typing_to_runner_api(RowTypeConstraint.from_fields([("f", PythonCallableWithSource)]))
     request.components.coders["c"].spec.payload = kind.row_type.schema.SerializeToString()
     assert expanded(service[0], request).error == "columns must not hold functions"
+
+
+def names_in_schema(part: dict[str, Any], defined: dict[str, Any], before: str = "") -> Iterator[tuple[str, str]]:
+    """Dotted names of all settings in a part of a JSON schema, with their descriptions."""
+    if "$ref" in part:
+        name = part["$ref"].rpartition("/")[2]
+        yield from names_in_schema(defined[name], {key: held for key, held in defined.items() if key != name}, before)
+    for key, held in part.get("properties", {}).items():
+        yield f"{before}{key}", held.get("description", "")
+        yield from names_in_schema(held, defined, f"{before}{key}.")
+    for way in ("anyOf", "oneOf", "allOf"):
+        for held in part.get(way, ()):
+            yield from names_in_schema(held, defined, before)
+
+
+def settings_that_name_files() -> set[str]:
+    """Settings of a stage whose name or description says that they name a file, a folder or a URL."""
+    schema = Stage.model_json_schema()
+    named = names_in_schema(schema, schema["$defs"])
+    words = re.compile("file|folder|path|url", re.IGNORECASE)
+    return {name for name, description in named if words.search(f"{name} {description}")}
+
+
+def test_no_setting_that_names_a_file_is_taken_whatever_lies_there(
+    service: tuple[str, int], tmp_path: pathlib.Path
+) -> None:
+    (tmp_path / "text.parquet").write_text("customer\nsomebody@example.org\n")
+    pyarrow.parquet.write_table(pa.table({"region": ["somebody@example.org"]}), tmp_path / "keys.parquet")
+    named = settings_that_name_files()
+    assert named == {"partitions.public_file", "partitions.public_sorted_file"}
+    for setting in named:
+        key = setting.rpartition(".")[2]
+        answers = set()
+        for name in ("keys.parquet", "text.parquet", "missing.parquet"):
+            for text in (f"{{{key}: {tmp_path / name}}}", json.dumps({key: str(tmp_path / name)})):
+                response = expanded(service[0], request_of(AGGREGATE, **SETTINGS, partitions=text))
+                assert not response.components.transforms
+                answers.add(response.error)
+        (answer,) = answers
+        assert answer.startswith(f"partitions.{key}: is not taken from another program")
+
+
+def test_errors_are_one_line_of_ours_and_no_traceback(service: tuple[str, int]) -> None:
+    def error(**changed: object) -> str:
+        return expanded(service[0], request_of(AGGREGATE, **{**SETTINGS, **changed})).error
+
+    assert error(epsilon=-1.0).startswith("epsilon: must be ")
+    assert error(partition_by="town").startswith("partition_by")
+    for message in (error(epsilon=-1.0), error(partition_by="town"), error(privacy_unit=7.5)):
+        assert "Traceback" not in message
+        assert str(ROOT) not in message
+
+
+def test_units_are_cut_for_a_runner_that_is_not_known_unless_the_request_says_otherwise(
+    service: tuple[str, int],
+) -> None:
+    def shards(**settings: object) -> int:
+        response = expanded(service[0], request_of(AGGREGATE, **SETTINGS, **settings))
+        (step,) = (one for one in response.components.transforms.values() if one.unique_name.endswith("/ToShards"))
+        payload = beam_runner_api_pb2.ParDoPayload.FromString(step.spec.payload)
+        return int(pickler.loads(payload.do_fn.payload)[0].step._shards)
+
+    assert shards() == shard_counts.ELSEWHERE
+    assert shards(num_shards=7) == 7
+
+
+def test_a_broken_payload_is_answered(service: tuple[str, int]) -> None:
+    request = request_of(AGGREGATE, **SETTINGS)
+    request.transform.spec.payload = b"\xff\xff"
+    assert expanded(service[0], request).error == expansion.UNREADABLE
+    request = request_of(AGGREGATE, **SETTINGS)
+    request.components.coders["c"].spec.payload = b"\xff\xff"
+    assert expanded(service[0], request).error == expansion.UNREADABLE
 
 
 def test_a_port_that_is_taken_is_one_line(service: tuple[str, int], capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,10 +6,13 @@ import pathlib
 import sys
 
 import pytest
+from rich.panel import Panel
 from rich.table import Table
+from rich.text import Text
 
 from dp_pipelines.jobs.cli import main
 from dp_pipelines.jobs.terminal import output, silence, summary
+from dp_pipelines.jobs.terminal.console import HarmlessConsole
 from dp_pipelines.jobs.terminal.progress import Progress
 from tests.helpers.source import ROOT
 
@@ -46,6 +49,30 @@ def test_plain_prints_tables_notes_and_progress_show_control_characters(monkeypa
     assert err.getvalue() == f"error: {SEEN}\nsecond line\nnote: {SEEN}\n"
     for shown in (text, err.getvalue()):
         assert not any(sign in shown for sign in ("\x1b[2J", "\x1b]", "\x07", "\x9b", "\r", "\u202e"))
+
+
+def test_styled_texts_and_the_status_of_a_terminal_show_control_characters_and_brackets() -> None:
+    out = Terminal()
+    console = HarmlessConsole(file=out, width=200)
+    console.print(Text(HOSTILE, "bold"), Text(HOSTILE))
+    table = Table()
+    table.add_column(Text(HOSTILE))
+    table.add_row(Text(HOSTILE))
+    console.print(table)
+    console.print(Panel(Text(HOSTILE), title=Text(HOSTILE)))
+    console.print(Text.assemble("a ", ("styled", "bold")))
+    seen = SEEN.replace("\\u0007", "").replace("\\u000d", "")  # which rich's own texts drop
+    assert out.getvalue().startswith(f"{seen} {seen}\n")
+    assert "\x1b[1mstyled\x1b[0m" in out.getvalue(), "our own styles stay"
+    err = Terminal()
+    with Progress(err) as progress:
+        for words in (HOSTILE, "stage [/x]", "stage [red]"):
+            progress.show(words)
+            progress._status._live.refresh()
+    for words in (SEEN, "stage [/x]", "stage [red]"):
+        assert words in err.getvalue()
+    for shown in (out.getvalue(), err.getvalue()):
+        assert not any(sign in shown for sign in ("\x1b[2J", "\x1b]", "\x07", "\x9b", "\u202e", "c\rd"))
 
 
 @pytest.mark.parametrize(
