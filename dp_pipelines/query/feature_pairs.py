@@ -30,7 +30,7 @@ class Crossed(Protocol):
 
 
 def checked(pairs: Any, features: Mapping[str, Crossed]) -> tuple[Pair, ...]:
-    """A list of pairs, sorted: neither their order nor that of their features means anything.
+    """A list of pairs.
 
     Args:
         pairs: as they are declared.
@@ -60,8 +60,8 @@ def checked(pairs: Any, features: Mapping[str, Crossed]) -> tuple[Pair, ...]:
         if frozenset(pair) in found:
             message = f"is a pair that stands there already: {first!r} and {second!r}"
             raise RequestError(field=field, message=message, hint="drop one of them: their order says nothing")
-        found[frozenset(pair)] = (min(pair), max(pair))
-    return tuple(sorted(found.values()))
+        found[frozenset(pair)] = (first, second)
+    return tuple(found.values())
 
 
 def columns(pairs: Sequence[Pair], features: Mapping[str, Crossed]) -> tuple[int, ...]:

@@ -295,8 +295,7 @@ class TrainModel:
         privacy_unit: the column(s) that identify whom the guarantee protects.
         label: what is predicted.
         features: by name, what it is predicted from, sorted by name. None may tell of a time after that of the model's use.
-        pairs: features whose bins or categories are crossed, two by two: each cell becomes a column too. Nothing more is released
-            for it, but more columns have more noise.
+        pairs: features whose bins are crossed, two by two, sorted: each cell is a column, which costs no budget but adds noise.
         model: its kind.
         steps: how it is fitted.
         max_examples_per_unit: examples of one unit that are kept, by a keyed hash.
@@ -356,7 +355,8 @@ class TrainModel:
                     field=f"features.{name}", message="is the label itself", hint="drop it, or name another column"
                 )
         object.__setattr__(self, "features", FrozenMapping(dict(sorted(self.features.items()))))
-        object.__setattr__(self, "pairs", feature_pairs.checked(self.pairs, self.features))
+        pairs = sorted((min(pair), max(pair)) for pair in feature_pairs.checked(self.pairs, self.features))
+        object.__setattr__(self, "pairs", tuple(pairs))
         if not isinstance(self.model, Model):
             raise RequestError(field="model", message="must be a LinearModel, MLP or JaxModel")
         if not isinstance(self.steps, Steps):

@@ -42,7 +42,8 @@ def saved(folder: pathlib.Path, weights: np.ndarray, stddevs: np.ndarray | None,
     return folder
 
 
-WEIGHTS = np.array([0.5, *(1, 2, -3, 4, 0.25), *(0.1, 0, 0, 0.2, 0, 1), *(0.5, -0.5, 0), *(0.01, 0, 0, 0)])
+WEIGHTS = np.array([0.5, *(0.01, 0, 0, 0), *(0.1, 0, 0, 0.2, 0, 1), *(0.5, -0.5, 0), *(1, 2, -3, 4, 0.25)])
+"""Of the intercept and of the features in the order of their names."""
 
 
 def drawn(folder: pathlib.Path) -> dict[str, dict[str, Any]]:
@@ -51,7 +52,7 @@ def drawn(folder: pathlib.Path) -> dict[str, dict[str, Any]]:
 
 
 def test_a_category_of_which_no_value_was_found_hides_no_other_feature(tmp_path: pathlib.Path) -> None:
-    folder = saved(tmp_path / "m", np.array([*WEIGHTS[:-4], 9, 9, 9, 9]), np.full(len(WEIGHTS), 0.1))
+    folder = saved(tmp_path / "m", np.array([WEIGHTS[0], 9, 9, 9, 9, *WEIGHTS[5:]]), np.full(len(WEIGHTS), 0.1))
     content = json.loads((folder / "model.json").read_text())
     content["encoder"]["vocabulary"] = {"city": []}
     (folder / "model.json").write_text(json.dumps(content))
@@ -136,10 +137,10 @@ PAIR = np.concatenate([WEIGHTS, np.linspace(-1, 1, 15)])
 def test_the_largest_cells_of_a_pair_are_bars_with_the_names_of_both(tmp_path: pathlib.Path) -> None:
     folder = saved(tmp_path / "m", PAIR, np.full(len(PAIR), 0.1), pairs=[("visits", "product")])
     found = drawn(folder)
-    assert list(found) == ["visits", "found", "visits and product", "product"]
-    assert found["visits and product"]["missing"] is None
-    assert "visits below -2 and product = tea -1.00 ± 0.20" in str(found["visits and product"]["svg"])
-    assert ("Crossed", "visits and product") in model_section("m", folder, "u")["facts"]
+    assert list(found) == ["visits", "found", "product and visits", "product"]
+    assert found["product and visits"]["missing"] is None
+    assert "product = tea and visits below -2 -1.00 ± 0.20" in str(found["product and visits"]["svg"])
+    assert ("Crossed", "product and visits") in model_section("m", folder, "u")["facts"]
 
 
 @pytest.mark.parametrize(

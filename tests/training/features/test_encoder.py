@@ -167,7 +167,7 @@ LABELS = [
 ]
 
 
-PAIRS = [("visits", "age"), ("open", "visits"), ("day", "price")]
+PAIRS = [("age", "visits"), ("day", "price"), ("open", "visits")]
 
 
 def whole(label=LABELS[0], pairs=()):
@@ -219,7 +219,7 @@ def test_a_pair_is_the_product_of_its_features_columns(listed):
     found, at = made.encode(table), plain.width
     assert np.array_equal(found[:, :at], plain.encode(table))
     for first, second in PAIRS:
-        one, other = (found[:, list(made.one_of[list(ALL).index(name)])] for name in (first, second))
+        one, other = (found[:, list(made.one_of[sorted(ALL).index(name)])] for name in (first, second))
         product = (one[:, :, None] * other[:, None, :]).reshape(len(listed), one.shape[1] * other.shape[1])
         assert np.array_equal(found[:, at : at + product.shape[1]], product)
         assert (product.sum(axis=1) == 1).all()
@@ -233,13 +233,13 @@ def test_names_of_cells_are_those_of_both_columns_and_all_different():
     made = whole(pairs=PAIRS)
     assert len(set(made.names)) == len(made.names) == made.width
     assert made.names[whole().width :][:4] == (
-        "visits below 3 and age = B",
-        "visits below 3 and age = free place 1",
-        "visits below 3 and age: free place 1",
-        "visits below 3 and age is another or missing",
+        "age = B and visits below 3",
+        "age = B and visits in [3, 3)",
+        "age = B and visits in [3, 3.5)",
+        "age = B and visits from 3.5",
     )
     assert made.names[: whole().width] == whole().names
-    assert [len(columns) for columns in made.one_of[len(ALL) :]] == [5 * 4, 3 * 5, 2 * 3]
+    assert [len(columns) for columns in made.one_of[len(ALL) :]] == [4 * 5, 2 * 3, 3 * 5]
 
 
 def test_a_file_without_pairs_is_as_it_was():
