@@ -432,7 +432,8 @@ def test_the_weights_of_losing_candidates_stand_in_no_file_and_in_nothing_that_i
 def test_all_candidates_are_charged_and_held_out_units_pay_for_the_choice_beside_the_evaluation() -> None:
     plan = planned_with_candidates(2.0)
     groups = {record.stage: record.group for record in plan.mechanisms}
-    assert list(groups)[-5:] == ["model", "model.candidate2", "model.candidate3", "model.choice", "model.evaluation"]
+    charged = {"model", "model.candidate2", "model.candidate3", "model.choice", "model.evaluation"}
+    assert charged <= set(groups)
     assert {stage for stage, group in groups.items() if group == "held out"} == {"model.choice", "model.evaluation"}
     (choice,) = (record for record in plan.mechanisms if record.stage == "model.choice")
     assert (choice.kind, choice.l0) == ("bounded_range", 1)
