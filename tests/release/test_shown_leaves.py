@@ -112,7 +112,7 @@ def test_deviations_of_a_rest_are_those_of_the_least_squares() -> None:
 
 @STAGES
 def test_conditions_and_limits_choose_among_the_finest_partitions_alone(stage: StagePlan) -> None:
-    table = rollups.released(stage, rollups.visits(8, 14_000), 8)
+    table = rollups.released(stage, rollups.visits(14, 9000), 14)
     leaves = ShownLeaves.of(stage.query)
 
     def passing(rows: pa.Table) -> pa.Table:

@@ -111,7 +111,7 @@ def test_plan_says_what_votes_cost_and_when_they_are_right(shop: Shop, call: Cal
     assert list(stages) == ["model.tests", "model", "model.evaluation"]
     votes = stages["model"]["votes"]
     assert (votes["teachers"], votes["answers"], votes["asked"], votes["threshold"]) == (500, 20, 45, 290)
-    tests, answers = (record for record in plan["mechanisms"] if record["stage"] in ("model.tests", "model"))
+    answers, tests = (record for record in plan["mechanisms"] if record["stage"] in ("model.tests", "model"))
     for record, times, stddev, moved in ((tests, 45, "stddev_of_tests", 1), (answers, 20, "stddev_of_answers", 2)):
         mu_squared = int(record["l2_squared"]) / float(eval(record["scale"])) ** 2
         assert mu_squared == pytest.approx(times * moved / votes[stddev] ** 2, rel=1e-6)

@@ -232,10 +232,10 @@ def test_pairs_that_are_none_are_refused_at_their_line_before_anything_is_read(
 def test_plan_says_the_columns_of_each_pair(shop: Shop, call: Call) -> None:
     features = {"store": {**LINE, "bins": 2}, "note": {"kind": "category", "most": 4}}
     shop.write(stages={"model": model(features=features, pairs=[["store", "note"]])})
-    assert "of 25 columns, pairs have: store and note (15 columns)" in call("plan", shop.job).out
+    assert "of 25 columns, pairs have: note and store (15 columns)" in call("plan", shop.job).out
     described = json.loads(call("plan", shop.job, "--json").out)
     (stage,) = (stage for stage in described["stages"] if stage["name"] == "model")
-    assert stage["pairs"] == [{"features": ["store", "note"], "columns": 15}]
+    assert stage["pairs"] == [{"features": ["note", "store"], "columns": 15}]
     assert stage["features"] == 1 + 4 + 5 + 15
 
 
