@@ -81,7 +81,7 @@ def epsilon_of_sums(squares: float, added: float, rest: float, *, against: float
             answer is known to be at most this number, or above it; what is returned is on the same side.
 
     >>> round(epsilon_of_sums(1.0, math.inf, 1e-6), 2)
-    4.38
+    4.89
     """
     if rest < 0:
         return math.inf

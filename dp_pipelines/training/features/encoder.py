@@ -64,8 +64,8 @@ class Encoder:
     ...     "visits": Number(column="visits", min_value=0, max_value=60, bins=3), "age": Category(column="age", most=2)})
     >>> encoder = Encoder.of(task, edges={"visits": [2, 5]}, vocabulary={"age": ["B"]})
     >>> encoder.encode(pa.table({"visits": [4, None], "age": ["B", "C"]})).tolist()
-    [[1.0, 0.0, 1.0, 0.0, 0.0, 1.0, 0.0, 0.0], [1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 1.0]]
-    >>> encoder.names[1:3]
+    [[1.0, 1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0], [1.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0]]
+    >>> encoder.names[4:6]
     ('visits below 2', 'visits in [2, 5)')
     """
 
