@@ -22,8 +22,9 @@ _depth = 0
 
 
 def note() -> None:
-    """Set the flag. Only handlers of signals call this."""
-    _asked.set()
+    """Set the flag, in a context of `watched`. Only handlers of signals call this."""
+    if _depth:
+        _asked.set()
 
 
 def end_if_asked() -> None:

@@ -48,19 +48,19 @@ class Stoppable:
     def __enter__(self) -> "Stoppable":
         if threading.current_thread() is not threading.main_thread():
             return self  # Python takes no handlers there
-        self._watched.__enter__()
         for number in (getattr(signal, name) for name in STOPPING if hasattr(signal, name)):
             before = signal.getsignal(number)
             if number == signal.SIGINT or before != signal.SIG_IGN:  # nohup has a hangup ignored
                 self._before[number] = signal.signal(number, self._stop)
+        self._watched.__enter__()
         return self
 
     def __exit__(self, *failure: object) -> None:
         try:
-            self._leave(failure[0] is not None)
-        finally:
             if self._before:
-                self._watched.__exit__(None, None, None)
+                self._watched.__exit__(None, None, None)  # the handlers are `_stop` again, until they are given back
+        finally:
+            self._leave(failure[0] is not None)
 
     def _leave(self, failed: bool) -> None:
         """Give the signals back to their handlers. Raises: KeyboardInterrupt, in place of what failed because of one."""

@@ -203,9 +203,9 @@ def test_a_member_that_nobody_could_import_costs_its_row_alone() -> None:
 
 
 def test_a_decimal_with_thousands_of_zeros_takes_no_time_to_speak_of() -> None:
-    begin = time.perf_counter()
+    begin = time.process_time()
     cells = keys.encoded([decimal.Decimal("1" + "0" * zeros) for zeros in (16_000, 10**6)])
-    assert time.perf_counter() - begin < 1.0  # a slice for each zero took minutes
+    assert time.process_time() - begin < 1.0  # a slice for each zero took minutes
     assert cells.to_pylist() == [keys.encode(decimal.Decimal("1e16000")), None]
 
 
