@@ -249,7 +249,7 @@ def too_many(rows: pa.Table, unit: Sequence[str], most: int, hashes: Words | Non
     """
     if rows.num_rows <= most:
         return False
-    if hashes is not None and int(np.bincount(hashes & BUCKETS).max()) <= most:
+    if hashes is not None and int(np.bincount((hashes & BUCKETS).astype(np.int64)).max()) <= most:
         return False
     codes, number = loose_codes([keys.one_array(rows.column(name)) for name in unit])
     return int(np.bincount(codes, minlength=number).max()) > most
