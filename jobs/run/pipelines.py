@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from dp_pipelines import interrupts
 from dp_pipelines.disk_errors import DiskError, quoted_in, reason_of, refuse_full, told_of_disk
+from dp_pipelines.engine import object_store
 from dp_pipelines.errors import DamagedInputError, DpError, LedgerError
 from dp_pipelines.jobs.request.request import Request
 from dp_pipelines.jobs.runners import late_collection
@@ -23,7 +24,6 @@ from dp_pipelines.jobs.sources.source_files import Source
 from dp_pipelines.jobs.terminal.progress import Progress
 from dp_pipelines.kernels.columns.listed_keys import ListedKeys, travelling_through
 from dp_pipelines.planning.stage import StagePlan
-from dp_pipelines.steps import object_store
 
 if TYPE_CHECKING:
     from dp_pipelines.jobs.runners.cluster_watch import Lack
