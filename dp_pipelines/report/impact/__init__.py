@@ -1,1 +1,1 @@
-"""What a release can do to the people in it: the odds of an attacker, and the page of an assessment."""
+"""The page of a privacy impact assessment."""
