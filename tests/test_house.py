@@ -17,8 +17,8 @@ from tests.helpers.source import PACKAGE_FOLDERS, ROOT, imports, modules, script
 
 LAYERS = (
     "errors disk_errors private_folders interrupts checks frozen collect noise kernels selection accounting collected metrics"
-    " mechanisms auto_bounds query plan_stages sample_and_aggregate planning ledger release report training audit tuning"
-    " data_profile engine steps"
+    " mechanisms auto_bounds query plan_stages sample_and_aggregate planning ledger release report training audit engine steps"
+    " tuning data_profile"
 )
 ORDER = (*LAYERS.split(), "")
 """The rooms of dp_pipelines from the bottom up; each may import itself and what stands before it. "" is `__init__`."""

@@ -6,7 +6,7 @@ Holds: no text of a failure of Beam leaves this module, since it may quote rows.
 
 import contextlib
 import pathlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
@@ -27,7 +27,6 @@ from dp_pipelines.planning.stage import StagePlan
 
 if TYPE_CHECKING:
     from dp_pipelines.jobs.runners.cluster_watch import Lack
-    from dp_pipelines.tuning.configuration import Configuration
 
 DAMAGES = (
     "is not a complete Parquet file",
@@ -137,39 +136,6 @@ def run_examples(
     shards = build.num_shards(request, engine.given, shuffled_rows.of_examples(request, name))
     build.build_examples(engine.start(pipeline), request, name, folder, salt, shards, key)
     wait(engine, pipeline, request, [name], progress, folder)
-
-
-def run_tuning(
-    request: Request,
-    stage: StagePlan,
-    configurations: "Sequence[Configuration]",
-    path: pathlib.Path,
-    engine: "Engine",
-    progress: Progress,
-    salt: int | None = None,
-) -> None:
-    """Run the pipeline that predicts the errors of all configurations of a stage.
-
-    Args:
-        request: what to read.
-        stage: the stage.
-        configurations: all of them.
-        path: of the file with the sums, in a private folder.
-        engine: what runs it.
-        progress: is told each step.
-        salt: see `build.build_tuning`.
-
-    Raises:
-        DamagedInputError, RunFailed: it failed.
-    """
-    from dp_pipelines.jobs.run import build, shuffled_rows
-
-    pipeline = engine.pipeline(progress, len(request.source.files), [stage.name])
-    shards = build.num_shards(request, engine.given, shuffled_rows.of_tuning(request, stage))
-    build.build_tuning(engine.start(pipeline), request, stage, configurations, str(path), shards, salt)
-    wait(engine, pipeline, request, [stage.name], progress, path.parent)
-    if not path.is_file():
-        raise RunFailed("the predicted errors were not written; no output remains")
 
 
 class ReadsFiles(Protocol):
