@@ -25,7 +25,7 @@ ORDER = (*LAYERS.split(), "")
 
 JOBS_ORDER = (
     *("select", "spec", "terminal", "sql", "stores", "sources", "outputs", "request", "predict", "runners", "run"),
-    *("session", "dataflow", "tune", "check", "init", "collected", "parties", "assessment", "beam_yaml", "cli"),
+    *("session", "dataflow", "tune", "check", "init", "collected", "parties", "beam_yaml", "cli"),
 )
 """The rooms of jobs/ from the bottom up, as in ORDER."""
 
@@ -63,6 +63,12 @@ KINDS_COMPARED = {
     "dp_pipelines.jobs.spec.job_file": "the tag of a stage, before its model is known",
 }
 """Modules that compare a kind with one that they spell, each with the reason: what a kind does, its own object says."""
+
+EXTENSIONS = "dp_pipelines.extensions"
+"""The table of extensions, and the folder of each below it."""
+
+FACADE = {"dp_pipelines", "dp_pipelines.transforms"}
+"""The two packages that offer all public names, those of extensions too, each loaded when it is first used."""
 
 LATE = {("dp_pipelines", "dp_pipelines.jobs.session.session")}
 """What is named from below and loaded when somebody asks for it; a test sees that importing the library does not."""
@@ -116,6 +122,22 @@ def under(name: str, root: str) -> bool:
     return name == root or name.startswith(root + ".")
 
 
+def extension_of(name: str) -> str:
+    """Return the extension that a dotted name is in, by its folder; nothing outside of extensions.
+
+    The functions of the table have names in lower case too, so that only folders that exist count.
+    """
+    folder = name.removeprefix(f"{EXTENSIONS}.").partition(".")[0] if name.startswith(f"{EXTENSIONS}.") else ""
+    return folder if folder and (ROOT / "dp_pipelines" / "extensions" / folder).is_dir() else ""
+
+
+def imported_extensions(module: str, source: str, is_package: bool = False) -> Iterator[str]:
+    """Imports of an extension from outside of its folder: features are found through the table alone."""
+    for name, line in imports(source, module, is_package):
+        if (extension := extension_of(name)) and extension != extension_of(module) and module not in FACADE:
+            yield f"{module}:{line} imports {name}: deleting the extension {extension!r} would break it"
+
+
 def rank_in_jobs(name: str) -> int:
     """The place of a name's room in `JOBS_ORDER`; -1 outside of jobs."""
     parts = name.split(".")
@@ -125,9 +147,10 @@ def rank_in_jobs(name: str) -> int:
 def upward_imports(module: str, source: str, is_package: bool = False) -> Iterator[str]:
     """Imports against the order: up the rooms, from the library into Beam, from transforms into jobs, bare names."""
     above = [p for p in ("dp_pipelines.jobs", "dp_pipelines.transforms") if not under(module, p)]
-    if under(module, "dp_pipelines.jobs"):
+    if under(module, "dp_pipelines.jobs") or extension_of(module):
         above = []
-    in_library = not under(module, "dp_pipelines.jobs") and not under(module, "dp_pipelines.transforms")
+    beyond = ("dp_pipelines.jobs", "dp_pipelines.transforms")
+    in_library = not any(under(module, package) for package in beyond) and not extension_of(module)
     allowed = {name for place, names in ALLOWED.items() if under(module, place) for name in names}
     for name, line in imports(source, module, is_package):
         if name.partition(".")[0] in ("transforms", "jobs"):
@@ -269,7 +292,11 @@ def test_imports_go_one_way() -> None:
 
 
 def test_every_room_of_the_library_has_its_place_in_the_order() -> None:
-    inside = {m.split(".")[1] for m in modules() if m.startswith("dp_pipelines.")} - {"transforms", "jobs"}
+    inside = {m.split(".")[1] for m in modules() if m.startswith("dp_pipelines.")} - {
+        "transforms",
+        "jobs",
+        "extensions",
+    }
     assert inside == {name for name in ORDER if name}
     of_jobs = {m.split(".")[2] for m in modules() if m.startswith("dp_pipelines.jobs.")}
     assert of_jobs == set(JOBS_ORDER)
@@ -359,6 +386,30 @@ def test_an_import_that_goes_up_is_found(module: str, source: str) -> None:
 )
 def test_an_import_that_goes_down_is_allowed(module: str, source: str) -> None:
     assert not list(upward_imports(module, source))
+
+
+def test_no_module_imports_an_extension_of_another_folder() -> None:
+    found = [
+        finding
+        for module, path in modules().items()
+        for finding in imported_extensions(module, path.read_text(), path.name == "__init__.py")
+    ]
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "from dp_pipelines.extensions import describe",
+        "def f():\n    from dp_pipelines.extensions.describe.command import DESCRIBE",
+        "import importlib\nimportlib.import_module('dp_pipelines.extensions.describe')",
+    ],
+)
+def test_an_import_of_an_extension_is_found(source: str) -> None:
+    assert list(imported_extensions("dp_pipelines.jobs.cli.main", source))
+    assert not list(imported_extensions("dp_pipelines.extensions.describe.write_page", source))
+    assert not list(imported_extensions("dp_pipelines.jobs.cli.main", "from dp_pipelines.extensions import load"))
+    assert list(upward_imports("dp_pipelines.release.draw", "from dp_pipelines.extensions import load"))
 
 
 def test_kernels_know_only_errors_interrupts_numpy_and_pyarrow() -> None:
