@@ -27,7 +27,7 @@ def without(extension: str, folder: pathlib.Path) -> pathlib.Path:
     """
     ignored = shutil.ignore_patterns("__pycache__")
     for package, source in PACKAGE_FOLDERS.items():
-        shutil.copytree(ROOT / source, folder.joinpath(*package.split(".")), ignore=ignored)
+        shutil.copytree(ROOT / source, folder.joinpath(*package.split(".")), ignore=ignored, dirs_exist_ok=True)
     shutil.rmtree(folder / "dp_pipelines" / "extensions" / extension)
     return folder
 
