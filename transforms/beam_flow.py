@@ -19,10 +19,10 @@ from apache_beam.transforms.userstate import BagStateSpec
 from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.windowed_value import WindowedValue
 
+from dp_pipelines.engine.object_store import is_object, open_object
 from dp_pipelines.planning.stage import StagePlan
 from dp_pipelines.steps.flow import Flow, Opener, Wiring
 from dp_pipelines.steps.freed_memory import keep_freed_memory
-from dp_pipelines.steps.object_store import is_object, open_object
 from dp_pipelines.steps.step import AheadStep, GatheringStep, Step
 from dp_pipelines.transforms.coder import register
 from dp_pipelines.transforms.display import stage_facts

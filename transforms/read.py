@@ -12,9 +12,9 @@ import apache_beam as beam
 import pyarrow as pa
 from apache_beam.io.filesystems import FileSystems
 
+from dp_pipelines.engine import object_store
 from dp_pipelines.errors import RequestError
 from dp_pipelines.kernels.columns.csv_format import DEFAULT, CsvFormat
-from dp_pipelines.steps import object_store
 from dp_pipelines.steps.read_files import csv_tables, parquet_tables
 from dp_pipelines.transforms.beam_flow import BeamFlow, beginning, collection_of
 from dp_pipelines.transforms.release_transform import PublicTransform

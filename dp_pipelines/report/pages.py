@@ -19,18 +19,22 @@ from dp_pipelines.report.numbers import cost_number, left_cost_number
 if TYPE_CHECKING:
     import jinja2
 
+SHARED = "dp_pipelines.report"
+"""The package whose templates all pages share."""
+
 LONGEST_FACT = 2000
 """Characters of a text of a manifest or a ledger that are shown."""
 
 
-def document(template: str, **values: Any) -> str:
-    """A page.
+def document(template: str, *, package: str = SHARED, **values: Any) -> str:
+    """Return a page as HTML.
 
     Args:
         template: the file under templates; it extends `base.html.j2`.
-        values: what it names.
+        package: the package that has the template; `base.html.j2`, style and script are those of `dp_pipelines.report`.
+        values: the template's variables.
     """
-    environment = _environment()
+    environment = _environment(package)
     script = environment.get_template("table.js.j2").render()
     return environment.get_template(template).render(
         style=Markup(environment.get_template("style.css.j2").render()),  # noqa: S704  our own file, without data
@@ -95,11 +99,11 @@ def mappings(value: Any) -> list[Mapping[str, Any]]:
 
 
 @functools.cache
-def _environment() -> "jinja2.Environment":
+def _environment(package: str) -> "jinja2.Environment":
     import jinja2
 
     environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("dp_pipelines.report", "templates"),
+        loader=jinja2.ChoiceLoader([jinja2.PackageLoader(name) for name in dict.fromkeys((SHARED, package))]),
         autoescape=True,
         finalize=_finalize,
         undefined=jinja2.StrictUndefined,

@@ -19,8 +19,8 @@ from dp_pipelines.accounting.mechanism_record import MechanismRecord
 from dp_pipelines.errors import RequestError
 from dp_pipelines.frozen import FrozenMapping
 from dp_pipelines.release.manifest import spent_so_far
+from dp_pipelines.report.attack_odds import example, factor, one_in
 from dp_pipelines.report.compare_text import hidden_tables
-from dp_pipelines.report.impact.attack_odds import example, factor, one_in
 from dp_pipelines.report.model_section import model_section
 from dp_pipelines.report.numbers import cost_number, public_number
 from dp_pipelines.report.pages import amount, document, mapping, mappings, meters, sequence, text

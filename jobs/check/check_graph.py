@@ -9,6 +9,7 @@ import pathlib
 from collections.abc import Mapping
 
 from dp_pipelines.data_profile.bound_shares import ProfiledClip, ProfiledLevel, ProfiledStage
+from dp_pipelines.data_profile.profile_stage import OnlyNotes, OnlyRows, notes_written, stage_profiled
 from dp_pipelines.jobs.check.join_notes import CountMatches
 from dp_pipelines.jobs.check.row_notes import LookAtRows, PlacesInRanges
 from dp_pipelines.jobs.check.unit_notes import CountExamples, CountUnitColumns, by_unit
@@ -25,7 +26,6 @@ from dp_pipelines.noise import entropy
 from dp_pipelines.planning.stage import StagePlan
 from dp_pipelines.query.query import Query
 from dp_pipelines.steps.flow import Flow
-from dp_pipelines.steps.profile_stage import OnlyNotes, OnlyRows, notes_written, stage_profiled
 from dp_pipelines.steps.read_files import Shuffled
 from dp_pipelines.tuning.configuration import selects_of
 

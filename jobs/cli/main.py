@@ -10,13 +10,14 @@ import os
 import pathlib
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dp_pipelines.disk_errors import NO_TMPDIR, DiskError, reason_of
 from dp_pipelines.errors import BudgetError, DpError, RequestError
-from dp_pipelines.jobs.cli import arrow_memory
+from dp_pipelines.jobs.cli import arrow_memory, extension_command
 from dp_pipelines.jobs.cli.command_parser import WRONG, CommandParser
+from dp_pipelines.jobs.cli.extension_command import DONE, Command
 from dp_pipelines.jobs.cli.stoppable import Stoppable
 from dp_pipelines.jobs.runners import late_collection
 from dp_pipelines.jobs.terminal import output
@@ -25,38 +26,49 @@ if TYPE_CHECKING:
     from dp_pipelines.jobs.run.run import PublishedRun
     from dp_pipelines.jobs.spec.job_file import JobFile
 
-DONE, FAILED, OVER_BUDGET = 0, 1, 3
+FAILED, OVER_BUDGET = 1, 3
 
 ON_ENGINES = ("run", "sql", "doctor", "check", "tune")
-"""Commands that take the options of a runner."""
+"""Commands of the core that take the options of a runner."""
 
-WITH_ROWS = ("init", "plan", "describe", "audit", "run", "sql", "predict", "export", "report", "check", "tune")
-"""Commands that need Arrow."""
+WITH_ROWS = ("init", "plan", "audit", "run", "sql", "predict", "export", "report", "check", "tune")
+"""Commands of the core that need Arrow."""
 
-LOST = "its output could not be shown here"
+SHORT = ("plan", "run", "sql")
+"""Commands of the core whose process is so short that cyclic garbage is collected late."""
 
 DESCRIPTION = "Publish differentially private reports from tables of user events."
-EPILOG = """examples:
-  dp-pipelines init data/*.parquet --unit customer   a first job file, from names and types of columns
-  dp-pipelines plan weekly.yaml                      noise, thresholds and errors, before a row is read
-  dp-pipelines describe weekly.yaml                  a privacy impact assessment, to be filled in
-  dp-pipelines check weekly.yaml --output checked    look at the rows, for your eyes only
-  dp-pipelines run weekly.yaml --output out/weekly   read, release, publish
-  dp-pipelines sql "SELECT ..." --dataset shop ...   the same for one statement, without a job file
-  dp-pipelines report out/*/                         one page of several runs: trends
-  dp-pipelines schema > job.schema.json              for editors
+EXAMPLES = (
+    ("init data/*.parquet --unit customer", "a first job file, from names and types of columns"),
+    ("plan weekly.yaml", "noise, thresholds and errors, before a row is read"),
+    ("check weekly.yaml --output checked", "look at the rows, for your eyes only"),
+    ("run weekly.yaml --output out/weekly", "read, release, publish"),
+    ('sql "SELECT ..." --dataset shop ...', "the same for one statement, without a job file"),
+    ("report out/*/", "one page of several runs: trends"),
+    ("schema > job.schema.json", "for editors"),
+)
+"""Calls of the core's commands, and what each does."""
 
+EXIT_CODES = """
 exit codes: 0 done; 1 failed, nothing was published, or only what the message says; 2 invalid request, nothing was read;
             3 refused by the budget
 """
 
 
-def parser() -> CommandParser:
-    """The commands and their options."""
+def parser(added: Mapping[str, Command] | None = None) -> CommandParser:
+    """Return the parser of all commands and their options.
+
+    Args:
+        added: commands of extensions by name; left out, those of the installed built-in extensions.
+    """
+    added = extension_command.built_in() if added is None else added
     layout = argparse.RawDescriptionHelpFormatter
+    examples = (*EXAMPLES, *(command.example for command in added.values()))
+    lines = [f"  dp-pipelines {call:<35}   {words}" for call, words in examples]
     top = CommandParser(
-        "dp-pipelines", description=DESCRIPTION, epilog=EPILOG, formatter_class=layout, allow_abbrev=False
-    )
+        "dp-pipelines", description=DESCRIPTION, epilog="\n".join(["examples:", *lines, EXIT_CODES]),
+        formatter_class=layout, allow_abbrev=False,
+    )  # fmt: skip
     top.add_argument("--version", action="store_true", help="print the version")
     commands = top.add_subparsers(dest="command", metavar="COMMAND", parser_class=CommandParser)
 
@@ -74,7 +86,6 @@ def parser() -> CommandParser:
     from dp_pipelines.jobs.cli.arguments import (
         audit_arguments,
         check_arguments,
-        describe_arguments,
         doctor_arguments,
         init_arguments,
         ledger_arguments,
@@ -89,8 +100,8 @@ def parser() -> CommandParser:
     plan_arguments.add(command)
     run_arguments.add(command)
     for room in (
-        describe_arguments, init_arguments, sql_arguments, audit_arguments, doctor_arguments, predict_arguments, report_arguments,
-        check_arguments, tune_arguments, ledger_arguments,
+        init_arguments, sql_arguments, audit_arguments, doctor_arguments, predict_arguments, report_arguments, check_arguments,
+        tune_arguments, ledger_arguments,
     ):  # fmt: skip
         room.add(command)
     command(
@@ -98,6 +109,8 @@ def parser() -> CommandParser:
         "print the JSON schema of job files, for editors",
         "example:\n  dp-pipelines schema > job.schema.json\n",
     )
+    for extension in added.values():
+        extension.add(command)
     return top
 
 
@@ -146,25 +159,9 @@ def _ended(arguments: list[str], *, as_command: bool) -> int:
 
 
 def _called(arguments: list[str], *, as_command: bool) -> int:
-    top = parser()
-    with output.printing():  # help
-        top.refuse_misspelt(arguments)
-        given, rest = top.parse_known_args(arguments)
-    given.as_command = as_command
-    if given.command in ON_ENGINES:
-        from dp_pipelines.jobs.cli.arguments import runner_arguments
-
-        rest += runner_arguments.passed_on(given)
-    if given.version:
-        from dp_pipelines import __version__
-
-        with output.printing():
-            print(f"dp-pipelines {__version__}")
-        return DONE
-    commands: dict[str, Callable[[argparse.Namespace, list[str]], int]] = {
+    core: dict[str, Callable[[argparse.Namespace, list[str]], int]] = {
         "init": _init,
         "plan": _plan,
-        "describe": _describe,
         "audit": _audit,
         "doctor": _doctor,
         "run": _run,
@@ -178,13 +175,32 @@ def _called(arguments: list[str], *, as_command: bool) -> int:
         "tune": _tune,
         "schema": _schema,
     }
+    added = extension_command.asked_for(arguments, core)
+    commands = core | {name: command.run for name, command in added.items()}
+    top = parser(added)
+    with output.printing():  # help
+        top.refuse_misspelt(arguments)
+        given, rest = top.parse_known_args(arguments)
+    given.as_command = as_command
+    extension = added.get(given.command)
+    takes_runner = given.command in ON_ENGINES if extension is None else extension.takes_runner
+    if takes_runner:
+        from dp_pipelines.jobs.cli.arguments import runner_arguments
+
+        rest += runner_arguments.passed_on(given)
+    if given.version:
+        from dp_pipelines import __version__
+
+        with output.printing():
+            print(f"dp-pipelines {__version__}")
+        return DONE
     if given.command is None:
         top.error("missing command; choose one of " + ", ".join(commands))
-    if rest and given.command not in ON_ENGINES:
+    if rest and not takes_runner:
         top.error(f"unknown argument {rest[0]}")
-    if as_command and given.command in ("plan", "describe", "run", "sql"):
+    if as_command and (given.command in SHORT if extension is None else extension.defers_collection):
         late_collection.put_off()
-    if given.command in WITH_ROWS:
+    if given.command in WITH_ROWS if extension is None else extension.needs_arrow:
         from dp_pipelines.jobs.sources import late_pandas
 
         late_pandas.put_off()
@@ -217,7 +233,7 @@ def _init(given: argparse.Namespace, rest: list[str]) -> int:
     from dp_pipelines.jobs.init import init
 
     done = init.init(given)
-    with output.printing("; ".join([*done.splitlines(), LOST])):
+    with output.printing("; ".join([*done.splitlines(), output.LOST])):
         print(done)
     return DONE
 
@@ -226,7 +242,7 @@ def _ledger(given: argparse.Namespace, rest: list[str]) -> int:
     from dp_pipelines.jobs.cli import ledger_commands
 
     changes = given.subcommand in ("init", "raise") or getattr(given, "output", None) is not None
-    with output.printing(f"ledger {given.subcommand} is done; {LOST}" if changes else ""):
+    with output.printing(f"ledger {given.subcommand} is done; {output.LOST}" if changes else ""):
         ledger_commands.ledger(given)
     return DONE
 
@@ -235,7 +251,7 @@ def _runs(given: argparse.Namespace, rest: list[str]) -> int:
     from dp_pipelines.jobs.cli import ledger_commands
 
     changes = given.abandon is not None or given.gone is not None
-    with output.printing(f"the state of the run has changed; {LOST}" if changes else ""):
+    with output.printing(f"the state of the run has changed; {output.LOST}" if changes else ""):
         ledger_commands.runs(given)
     return DONE
 
@@ -249,7 +265,7 @@ def _predict(given: argparse.Namespace, rest: list[str]) -> int:
         done = predict.predict(given)
     if done.made_up:
         output.note(f"warning: {predict.WORTHLESS}")
-    with output.printing("; ".join([*done.text.splitlines(), LOST])):
+    with output.printing("; ".join([*done.text.splitlines(), output.LOST])):
         print(summary.as_json(done.to_json()) if given.json else done.text)
     return DONE
 
@@ -261,7 +277,7 @@ def _export(given: argparse.Namespace, rest: list[str]) -> int:
     output.note(predict.NOTE)
     with Stoppable(to_the_end=given.as_command):
         done = export_model.export(given)
-    with output.printing("; ".join([*done.text.splitlines(), LOST])):
+    with output.printing("; ".join([*done.text.splitlines(), output.LOST])):
         print(summary.as_json(done.to_json()) if given.json else done.text)
     return DONE
 
@@ -270,7 +286,7 @@ def _report(given: argparse.Namespace, rest: list[str]) -> int:
     from dp_pipelines.jobs.cli import report_command
 
     done = report_command.write_page(given.folders, given.output)
-    with output.printing(f"{done}; {LOST}"):
+    with output.printing(f"{done}; {output.LOST}"):
         print(done)
     return DONE
 
@@ -293,7 +309,7 @@ def _looked(look: Callable[[argparse.Namespace, list[str]], Any], given: argpars
 
     with Stoppable(to_the_end=given.as_command):
         done = look(given, rest)
-    with output.printing("; ".join([*done.text.splitlines(), LOST])):
+    with output.printing("; ".join([*done.text.splitlines(), output.LOST])):
         print(summary.as_json(done.to_json()) if given.json else done.text)
     return DONE
 
@@ -343,15 +359,6 @@ def _planned(file: "JobFile", given: list[str], group: int | None = None) -> dic
 
     shown = shown_plan.planned(file, given, () if group is None else (group,))
     return shown.plan if not shown.groups else {**shown.plan, "group": shown.groups[0].to_json()}
-
-
-def _describe(given: argparse.Namespace, rest: list[str]) -> int:
-    from dp_pipelines.jobs.cli import describe_command
-
-    done = describe_command.describe(given)
-    with output.printing(f"{done}; {LOST}"):
-        print(done)
-    return DONE
 
 
 def _doctor(given: argparse.Namespace, rest: list[str]) -> int:

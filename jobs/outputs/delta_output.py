@@ -18,11 +18,11 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from dp_pipelines.disk_errors import DiskError, reason_of
+from dp_pipelines.engine.object_store import StoreError
 from dp_pipelines.errors import PublishError, RequestError
 from dp_pipelines.jobs.outputs import delta_place
 from dp_pipelines.jobs.outputs.delta_place import DeltaPlace
 from dp_pipelines.jobs.outputs.release_place import ReleasePlace
-from dp_pipelines.steps.object_store import StoreError
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable, Schema

@@ -19,6 +19,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from dp_pipelines.disk_errors import reason_of, refuse_full, remedy_of
+from dp_pipelines.engine import object_store
+from dp_pipelines.engine.object_store import StoreError
 from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs.outputs.release_place import BucketPlace, ReleasePlace
 from dp_pipelines.jobs.stores import remote_files
@@ -26,8 +28,6 @@ from dp_pipelines.jobs.stores.object_folder import MANIFEST
 from dp_pipelines.jobs.stores.s3_folder import S3Folder
 from dp_pipelines.ledger import disks
 from dp_pipelines.release import manifest, staging
-from dp_pipelines.steps import object_store
-from dp_pipelines.steps.object_store import StoreError
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable

@@ -16,14 +16,14 @@ from collections.abc import Callable
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from dp_pipelines import private_folders
+from dp_pipelines.engine import object_store
+from dp_pipelines.engine.object_store import StoreError
 from dp_pipelines.errors import DpError, PublishError, RequestError
 from dp_pipelines.jobs.sources import own_cache
 from dp_pipelines.jobs.stores import object_folder
 from dp_pipelines.jobs.stores.remote_files import refuse_credentials, unanswered
 from dp_pipelines.jobs.stores.s3_folder import S3Folder
 from dp_pipelines.release import manifest, staging
-from dp_pipelines.steps import object_store
-from dp_pipelines.steps.object_store import StoreError
 
 Asked = TypeVar("Asked")
 Given = ParamSpec("Given")

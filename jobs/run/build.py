@@ -7,8 +7,8 @@ Holds: the rows are read once for all stages; labels are names from the job file
 
 import functools
 import pathlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import pyarrow as pa
 
@@ -33,9 +33,6 @@ from dp_pipelines.steps.unit_rows import partitions_of_units, units_released, un
 from dp_pipelines.steps.whole_units import with_unit_columns
 from dp_pipelines.steps.write_examples import examples_written
 from dp_pipelines.steps.write_stage import WriteStage, written
-
-if TYPE_CHECKING:
-    from dp_pipelines.tuning.configuration import Configuration
 
 
 class InGroups(Step):
@@ -169,43 +166,20 @@ def build_examples(
     _shaped(rows, request, task.columns).inside(f"Examples of {name}", wiring)
 
 
-def build_tuning(
-    start: Flow,
-    request: Request,
-    stage: StagePlan,
-    configurations: "Sequence[Configuration]",
-    path: str,
-    shards: int,
-    salt: int | None = None,
-) -> None:
-    """Make the graph that predicts the errors of all configurations of a stage. What it writes is NOT private.
+def rows_of_stage(start: Flow, request: Request, stage: StagePlan, shards: int, salt: int) -> Flow:
+    """Return the rows as a stage sees them, before any of its bounds, with all columns that its metrics read.
 
     Args:
         start: where the engine's sources begin.
         request: what to read.
-        stage: the stage, with any of the configurations: its units, partitions and columns count.
-        configurations: all of them.
-        path: of the file with the sums, in a private folder.
+        stage: its units, partitions and columns count.
         shards: the number of groups of units.
-        salt: evens the load, and orders sums of floats; left out, a fresh one.
+        salt: evens the load, and orders sums of floats.
     """
-    from dp_pipelines.steps.tally_errors import Tallied, errors_tallied
-    from dp_pipelines.tuning import configuration
-
-    salt = int(entropy.words(1)[0]) if salt is None else salt
     query = request.queries[stage.name]
     read = request.units[stage.name].columns if stage.name in request.units else query.columns
     rows = _counted(start, request, shuffled_rows.of_tuning(request, stage), shards, salt)
-    seen = _over_units(_shaped(rows, request, tuple(read)), request, stage, shards, salt)
-    tallied = Tallied(
-        layout=stage.layout,
-        columns=configuration.columns(query),
-        configurations=configurations,
-        path=path,
-        num_shards=shards,
-        salt=salt,
-    )
-    seen.inside(f"Tune {stage.name}", functools.partial(errors_tallied, of=tallied))
+    return _over_units(_shaped(rows, request, tuple(read)), request, stage, shards, salt)
 
 
 def _over_units(rows: Flow, request: Request, stage: StagePlan, shards: int, salt: int) -> Flow:

@@ -2,7 +2,7 @@
 
 In: a checked request. Out: `MadeUpRows`: users, rows of each, values of each column, all of it in words. Holds: only what the
 job declares and the types of columns count: ranges, edges, categories, public lists, keys of the lookup, `expect`. Not covered:
-making the rows (`dp_pipelines.tuning.synthetic`).
+making the rows (`dp_pipelines.jobs.run.synthetic_rows`).
 """
 
 import dataclasses
@@ -15,14 +15,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dp_pipelines.jobs.request.request import Request
+from dp_pipelines.jobs.run import synthetic_rows
+from dp_pipelines.jobs.run.synthetic_rows import OfAKind, Values
 from dp_pipelines.kernels import keys
 from dp_pipelines.kernels.columns import column_types
 from dp_pipelines.metrics.vectors import VectorSum
 from dp_pipelines.query.large_list import LargeList
 from dp_pipelines.query.query import PublicPartitions, Query
 from dp_pipelines.query.train_model import BinaryLabel
-from dp_pipelines.tuning import synthetic
-from dp_pipelines.tuning.synthetic import OfAKind, Values
 
 USERS, MOST_USERS, MOST_ROWS = 10_000, 200_000, 2_000_000
 GENEROUS = 1000
@@ -155,7 +155,7 @@ def _column(name: str, kind: pa.DataType, hint: Any, partition: bool) -> pa.Arra
         return made.cast(pa.timestamp("s")).cast(kind) if not pa.types.is_date32(kind) else made
     if pa.types.is_nested(kind):
         return pa.nulls(1, kind)
-    (made,) = synthetic.made_keys(min(GROUPS, synthetic.most([kind])), [kind])
+    (made,) = synthetic_rows.made_keys(min(GROUPS, synthetic_rows.most([kind])), [kind])
     return made
 
 
@@ -170,13 +170,13 @@ def _amounts(request: Request, columns: Mapping[str, Any]) -> tuple[int, float]:
         groups = math.prod(len(column) for column in listed if not isinstance(column, OfAKind))
         if expect.rows_per_partition is not None:
             rows_each = expect.rows_per_partition / expect.users * min(first.bounds.max_partitions / 2, groups)
-            rows_each = max(rows_each / math.exp(synthetic.SPREAD**2 / 2), 0.1)
-        of_user = min(synthetic.mean(rows_each), groups)
+            rows_each = max(rows_each / math.exp(synthetic_rows.SPREAD**2 / 2), 0.1)
+        of_user = min(synthetic_rows.mean(rows_each), groups)
         users = expect.users * groups / max(of_user, 1.0)
     rows_each = min(rows_each, MOST_ROWS / 100)
-    most = min(MOST_USERS, MOST_ROWS / synthetic.mean(rows_each))
+    most = min(MOST_USERS, MOST_ROWS / synthetic_rows.mean(rows_each))
     schema = request.source.schema
-    different = synthetic.most(schema.field(name).type for name in request.file.job.unit)
+    different = synthetic_rows.most(schema.field(name).type for name in request.file.job.unit)
     return int(min(max(users, 1.0), most, different)), rows_each
 
 

@@ -16,7 +16,7 @@ import pyarrow.parquet
 
 from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs.request.request import Request, check
-from dp_pipelines.jobs.run import made_up_columns
+from dp_pipelines.jobs.run import made_up_columns, synthetic_rows
 from dp_pipelines.jobs.run.production import Production
 from dp_pipelines.jobs.run.run import PublishedRun, new_folder, plan_of
 from dp_pipelines.jobs.runners import engines, runner_rules
@@ -27,7 +27,6 @@ from dp_pipelines.jobs.terminal import silence
 from dp_pipelines.jobs.terminal.progress import Progress
 from dp_pipelines.release import manifest, staging
 from dp_pipelines.training.kept_draws import InMemory
-from dp_pipelines.tuning import synthetic
 
 RUN_ID = "synthetic"
 
@@ -96,7 +95,7 @@ def _made_up(request: Request, path: pathlib.Path) -> tuple[Request, tuple[str, 
     """
     rows = made_up_columns.rows_of(request)
     unit = {name: request.source.schema.field(name).type for name in request.file.job.unit}
-    table = synthetic.independent(rows.users, rows.rows_each, unit, rows.columns)
+    table = synthetic_rows.independent(rows.users, rows.rows_each, unit, rows.columns)
     pa.parquet.write_table(table, path)
     os.chmod(path, 0o600)
     source = source_files.look_at_parquet([str(path)])

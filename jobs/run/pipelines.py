@@ -6,13 +6,14 @@ Holds: no text of a failure of Beam leaves this module, since it may quote rows.
 
 import contextlib
 import pathlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
 from dp_pipelines import interrupts
 from dp_pipelines.disk_errors import DiskError, quoted_in, reason_of, refuse_full, told_of_disk
+from dp_pipelines.engine import object_store
 from dp_pipelines.errors import DamagedInputError, DpError, LedgerError
 from dp_pipelines.jobs.request.request import Request
 from dp_pipelines.jobs.runners import late_collection
@@ -23,11 +24,9 @@ from dp_pipelines.jobs.sources.source_files import Source
 from dp_pipelines.jobs.terminal.progress import Progress
 from dp_pipelines.kernels.columns.listed_keys import ListedKeys, travelling_through
 from dp_pipelines.planning.stage import StagePlan
-from dp_pipelines.steps import object_store
 
 if TYPE_CHECKING:
     from dp_pipelines.jobs.runners.cluster_watch import Lack
-    from dp_pipelines.tuning.configuration import Configuration
 
 DAMAGES = (
     "is not a complete Parquet file",
@@ -137,39 +136,6 @@ def run_examples(
     shards = build.num_shards(request, engine.given, shuffled_rows.of_examples(request, name))
     build.build_examples(engine.start(pipeline), request, name, folder, salt, shards, key)
     wait(engine, pipeline, request, [name], progress, folder)
-
-
-def run_tuning(
-    request: Request,
-    stage: StagePlan,
-    configurations: "Sequence[Configuration]",
-    path: pathlib.Path,
-    engine: "Engine",
-    progress: Progress,
-    salt: int | None = None,
-) -> None:
-    """Run the pipeline that predicts the errors of all configurations of a stage.
-
-    Args:
-        request: what to read.
-        stage: the stage.
-        configurations: all of them.
-        path: of the file with the sums, in a private folder.
-        engine: what runs it.
-        progress: is told each step.
-        salt: see `build.build_tuning`.
-
-    Raises:
-        DamagedInputError, RunFailed: it failed.
-    """
-    from dp_pipelines.jobs.run import build, shuffled_rows
-
-    pipeline = engine.pipeline(progress, len(request.source.files), [stage.name])
-    shards = build.num_shards(request, engine.given, shuffled_rows.of_tuning(request, stage))
-    build.build_tuning(engine.start(pipeline), request, stage, configurations, str(path), shards, salt)
-    wait(engine, pipeline, request, [stage.name], progress, path.parent)
-    if not path.is_file():
-        raise RunFailed("the predicted errors were not written; no output remains")
 
 
 class ReadsFiles(Protocol):

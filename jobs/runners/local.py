@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from dp_pipelines import interrupts
 from dp_pipelines.disk_errors import DiskError
+from dp_pipelines.engine.object_store import is_object, open_object
 from dp_pipelines.errors import DpError
 from dp_pipelines.jobs.runners.shuffle import Held, Order, Shuffle, SpillFailed
 from dp_pipelines.jobs.runners.workers import Crew, Stopped
@@ -24,7 +25,6 @@ from dp_pipelines.jobs.terminal.progress import READING, Progress, heard
 from dp_pipelines.planning.stage import StagePlan
 from dp_pipelines.steps.flow import Flow, Opener, Wiring
 from dp_pipelines.steps.freed_memory import keep_freed_memory
-from dp_pipelines.steps.object_store import is_object, open_object
 from dp_pipelines.steps.read_files import open_local
 from dp_pipelines.steps.step import AheadStep, GatheringStep, Step
 

@@ -8,6 +8,7 @@ import pathlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from dp_pipelines.engine import object_store
 from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs.sources import source_files
 from dp_pipelines.jobs.sources.avro_files import look_at_avro
@@ -17,7 +18,6 @@ from dp_pipelines.jobs.spec.content import Content
 from dp_pipelines.jobs.spec.job_parameters import Value
 from dp_pipelines.jobs.spec.source_models import BigQueryModel, SourceModel
 from dp_pipelines.jobs.stores import remote_files
-from dp_pipelines.steps import object_store
 
 if TYPE_CHECKING:
     from dp_pipelines.jobs.sources.warehouse.storage_api import BigQueryTable

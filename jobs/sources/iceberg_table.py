@@ -19,13 +19,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from dp_pipelines.engine import object_store
 from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs.sources.snapshot_rows import DataFile, EqualityDeletes, SnapshotReader
 from dp_pipelines.jobs.sources.snapshot_source import TableFile, field_names, source_of
 from dp_pipelines.jobs.sources.source_files import Source
 from dp_pipelines.jobs.stores import remote_files
 from dp_pipelines.kernels import keys
-from dp_pipelines.steps import object_store
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import ManifestEntry

@@ -12,12 +12,12 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, WithJsonSchema, model_validator
 
+from dp_pipelines.engine import object_store
 from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs.spec.base_models import JobModel, Names
 from dp_pipelines.jobs.spec.validation_errors import nearest
 from dp_pipelines.kernels.columns import csv_times
 from dp_pipelines.kernels.columns.csv_format import CsvFormat
-from dp_pipelines.steps import object_store
 
 _TIMES = ("date", "timestamp", "timestamptz")
 

@@ -13,9 +13,9 @@ import shutil
 from typing import Protocol
 
 from dp_pipelines import private_folders
+from dp_pipelines.engine.object_store import StoreError
 from dp_pipelines.errors import DpError, PublishError, RequestError
 from dp_pipelines.release import manifest
-from dp_pipelines.steps.object_store import StoreError
 
 MANIFEST = "manifest.json"
 

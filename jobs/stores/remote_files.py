@@ -12,10 +12,10 @@ from typing import Any, NoReturn
 
 import pyarrow as pa
 
+from dp_pipelines.engine import object_store
+from dp_pipelines.engine.object_store import StoreError
 from dp_pipelines.errors import DamagedInputError, DpError, RequestError
 from dp_pipelines.jobs.terminal.silence import silence
-from dp_pipelines.steps import object_store
-from dp_pipelines.steps.object_store import StoreError
 
 
 def find(pattern: str, field: str) -> tuple[str, ...]:

@@ -12,10 +12,10 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+from dp_pipelines.engine import object_store
+from dp_pipelines.engine.object_store import StoreError
 from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs.stores import remote_files
-from dp_pipelines.steps import object_store
-from dp_pipelines.steps.object_store import StoreError
 
 _TAKEN, _AT_ONCE = 412, 409
 """What a store answers where there is an object of the name, and where somebody else is creating one."""

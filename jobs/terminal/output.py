@@ -18,6 +18,9 @@ from dp_pipelines.jobs.terminal.harmless import harmless
 
 UNSHOWN = "standard output: cannot be written; the result is not shown"
 
+LOST = "its output could not be shown here"
+"""What follows the result of a command that is done, where standard output cannot be written."""
+
 
 class _Styled(io.StringIO):
     """Text held back for later, escape sequences of styles in it; looks like the stream that will receive it."""

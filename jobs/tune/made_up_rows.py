@@ -19,14 +19,14 @@ import pyarrow.parquet
 from dp_pipelines import checks
 from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs.request.request import Request
+from dp_pipelines.jobs.run import synthetic_rows
+from dp_pipelines.jobs.run.synthetic_rows import Assumptions, Values
 from dp_pipelines.jobs.sources import source_files
 from dp_pipelines.jobs.spec.validation_errors import nearest
 from dp_pipelines.jobs.sql.row_expressions import RowExpressions
 from dp_pipelines.kernels import keys
 from dp_pipelines.query.query import PublicPartitions, Query
-from dp_pipelines.tuning import synthetic
 from dp_pipelines.tuning.configuration import supported
-from dp_pipelines.tuning.synthetic import Assumptions, Values
 
 USERS, PARTITIONS = 10_000, 1_000
 """What is assumed where nothing is declared."""
@@ -85,16 +85,16 @@ def assumptions(given: argparse.Namespace, request: Request, name: str) -> Assum
         rows = declared.max_rows_per_partition / 2
         if expect is not None and expect.users is not None and expect.rows_per_partition is not None:
             # A lognormal's median lies that far below its mean.
-            rows = min(expect.rows_per_partition / expect.users / math.exp(synthetic.SPREAD**2 / 2), LARGEST)
+            rows = min(expect.rows_per_partition / expect.users / math.exp(synthetic_rows.SPREAD**2 / 2), LARGEST)
     users = _whole(given.users, "--users", MOST_USERS)
     if users is None:
         users = USERS
         if expect is not None and expect.users is not None:
-            wanted = expect.users * partitions / synthetic.mean(median, partitions)
+            wanted = expect.users * partitions / synthetic_rows.mean(median, partitions)
             users = round(min(max(wanted, 1), MOST_USERS))
     assumed = Assumptions(
         users=users, partitions=partitions, listed=listed, partitions_of_user=median, rows_each=rows,
-        values=_values(given.value, query, synthetic.mean(rows)),
+        values=_values(given.value, query, synthetic_rows.mean(rows)),
     )  # fmt: skip
     _refuse_many(assumed, schema(request, name), query)
     return assumed
@@ -122,7 +122,7 @@ def made_up(request: Request, name: str, assumed: Assumptions, path: pathlib.Pat
     """
     query, of_stage = request.queries[name], schema(request, name)
     types = {column: keys.plain_type(of_stage.field(column).type) for column in query.columns}
-    table = synthetic.table(
+    table = synthetic_rows.table(
         assumed,
         units={column: types[column] for column in query.unit_columns},
         partitions=dict(zip(query.partition_columns, _keys(assumed, query, types), strict=True)),
@@ -156,7 +156,7 @@ def _keys(assumed: Assumptions, query: Query, types: dict[str, pa.DataType]) -> 
     names = query.partition_columns
     if isinstance(query.partitions, PublicPartitions):
         return query.partitions.columns.typed(names, [types[name] for name in names])
-    return synthetic.made_keys(assumed.partitions, [types[name] for name in names])
+    return synthetic_rows.made_keys(assumed.partitions, [types[name] for name in names])
 
 
 def _values(given: Sequence[str], query: Query, rows: float) -> dict[str, Values]:
@@ -193,7 +193,7 @@ def _refuse_many(assumed: Assumptions, of_stage: pa.Schema, query: Query) -> Non
     made = [("--users", assumed.users, query.unit_columns)]
     made += [] if assumed.listed else [("--partitions", assumed.partitions, query.partition_columns)]
     for field, number, names in made:
-        largest = synthetic.most(of_stage.field(name).type for name in names)
+        largest = synthetic_rows.most(of_stage.field(name).type for name in names)
         if number > largest:
             message = f"is {number:,}, and {', '.join(names)} can only have {largest:,} distinct keys"
             raise RequestError(field=field, message=message, hint=f"give at most {largest}")

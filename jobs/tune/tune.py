@@ -24,7 +24,7 @@ import pyarrow.parquet
 from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs.request.request import Request, check
 from dp_pipelines.jobs.run import ledger_account
-from dp_pipelines.jobs.run.pipelines import quoting_nothing, run_tuning
+from dp_pipelines.jobs.run.pipelines import quoting_nothing
 from dp_pipelines.jobs.run.run import NO_LEDGER
 from dp_pipelines.jobs.runners import doctor, processes
 from dp_pipelines.jobs.spec import job_file
@@ -124,6 +124,7 @@ def tune(given: argparse.Namespace, arguments: Sequence[str]) -> Tuned:
         configurations, stage = plans.configurations(request, name, options, progress.show)
         progress.show("loading")
         from dp_pipelines.jobs.runners import engines
+        from dp_pipelines.jobs.tune import tune_graph
 
         tell = functools.partial(silence.note, stream)
         engine = until_the_end.enter_context(engines.engine(given.runner, arguments, tell))
@@ -140,7 +141,7 @@ def tune(given: argparse.Namespace, arguments: Sequence[str]) -> Tuned:
             if assumed is not None:
                 read = made_up_rows.made_up(request, name, assumed, folder / "rows.parquet")
             salt = made_up_rows.SALT if assumed is not None else None
-            run_tuning(read, stage, configurations, sums, engine, progress, salt)
+            tune_graph.run_tuning(read, stage, configurations, sums, engine, progress, salt)
             whole = folder / "whole"
             whole.mkdir(mode=0o700)
             made = _Made(

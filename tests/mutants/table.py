@@ -29,6 +29,7 @@ SUBJECTS = (
     "masking",
     "runner",
     "sources",
+    "extensions",
 )
 
 

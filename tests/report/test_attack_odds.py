@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import ndtr, ndtri
 
-from dp_pipelines.report.impact.attack_odds import example, found_at_most, in_a_hundred
+from dp_pipelines.report.attack_odds import example, found_at_most, in_a_hundred
 
 SHARES = st.floats(1e-6, 1 - 1e-6)
 

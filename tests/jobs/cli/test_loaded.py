@@ -123,15 +123,6 @@ def test_a_plan_loads_no_engine_ledger_or_page_and_no_accountant_the_second_time
 
 
 @pytest.mark.slow
-def test_an_assessment_loads_no_engine_no_report_and_no_charts(shop: Shop) -> None:
-    shop.without_ledger()
-    job = shop.write(stages={"weekly": stage()})
-    of_no_page = {"dp_pipelines.transforms", "dp_pipelines.report.report", "dp_pipelines.report.charts", *SLOW}
-    page = shop.folder / "page.md"
-    assert not of(loaded(shop.folder, "describe", job, "--output", page), *of_no_page - {"scipy", "flint"}, *OTHERS)
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("ledger", [(), ("--ledger", "none")], ids=["ledger", "no ledger"])
 def test_a_run_on_one_machine_loads_neither_beam_nor_pandas(shop: Shop, ledger: tuple[str, ...]) -> None:
     output = ("--output", shop.folder / "out", *ledger)

@@ -1,7 +1,7 @@
 """`run --synthetic`: reports of made-up rows, which cost nothing, read nothing, and are never taken for releases.
 
 In: the shop, mostly without its rows. Out: folders, messages, exit codes. Holds: runs are real. Not covered: how made-up rows
-are spread (`test_synthetic`).
+are spread (`test_synthetic_rows`).
 """
 
 import json

@@ -13,14 +13,14 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from dp_pipelines.engine import object_store
+from dp_pipelines.engine.object_store import StoreError
 from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs.outputs import release_place
 from dp_pipelines.jobs.stores import object_folder, s3_folder
 from dp_pipelines.jobs.stores.s3_folder import S3Folder
 from dp_pipelines.ledger.ledger import DEFAULT_NAME, Ledger
 from dp_pipelines.release import manifest
-from dp_pipelines.steps import object_store
-from dp_pipelines.steps.object_store import StoreError
 from tests.helpers import object_stores
 from tests.helpers.object_stores import BUCKET, SECRET, Store
 from tests.jobs.conftest import Said, Shop

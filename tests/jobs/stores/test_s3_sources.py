@@ -19,10 +19,10 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
+from dp_pipelines.engine import object_store
 from dp_pipelines.errors import DamagedInputError
 from dp_pipelines.jobs.run.production import Production
 from dp_pipelines.ledger.ledger import DEFAULT_NAME, Ledger
-from dp_pipelines.steps import object_store
 from dp_pipelines.steps.read_files import ReadCsvFile
 from tests.helpers import object_stores
 from tests.helpers.object_stores import BUCKET, SECRET, Store

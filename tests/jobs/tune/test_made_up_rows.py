@@ -13,10 +13,10 @@ import pytest
 
 from dp_pipelines.jobs.cli.arguments import tune_arguments
 from dp_pipelines.jobs.request.request import Request, check
+from dp_pipelines.jobs.run.synthetic_rows import Assumptions, Values, mean
 from dp_pipelines.jobs.spec.job_file import load
 from dp_pipelines.jobs.tune import made_up_rows
 from dp_pipelines.ledger.ledger import DEFAULT_NAME, Ledger
-from dp_pipelines.tuning.synthetic import Assumptions, Values, mean
 from tests.jobs.conftest import Said, Shop, purchases, stage
 
 Call = Callable[..., Said]

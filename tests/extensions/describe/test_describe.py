@@ -20,7 +20,7 @@ from dp_pipelines.collect.question import Question
 from dp_pipelines.jobs.spec import job_file
 from dp_pipelines.ledger.ledger import DEFAULT_NAME, Ledger
 from dp_pipelines.release.manifest import NOT_COVERED
-from dp_pipelines.report.impact.attack_odds import example
+from dp_pipelines.report.attack_odds import example
 from tests.golden import answers, jobs, wrong
 from tests.jobs.conftest import Said, Shop, purchases, stage
 from tests.report.page import Page

@@ -9,13 +9,13 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dp_pipelines.accounting.group_privacy import GroupGuarantee
-from dp_pipelines.jobs.assessment import guarantee, what_is_published, what_is_read, what_remains
+from dp_pipelines.extensions.describe import guarantee, what_is_published, what_is_read, what_remains
+from dp_pipelines.extensions.describe.assessment_page import Assessment, Section, ToFillIn, Verbatim
 from dp_pipelines.jobs.request.request import Request
 from dp_pipelines.jobs.spec.job_file import JobFile
 from dp_pipelines.jobs.terminal import summary
 from dp_pipelines.query.query import Query
 from dp_pipelines.query.train_model import TrainModel
-from dp_pipelines.report.impact.assessment_page import Assessment, Section, ToFillIn, Verbatim
 from dp_pipelines.report.numbers import cost_number
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
 """The page of a privacy impact assessment: sections of text, lists and tables, as HTML or as Markdown.
 
 In: sections. Out: one file, HTML that fetches nothing or Markdown to edit. Holds: the same sections in both; every text is made
-visible and escaped; the same input gives the same bytes. Not covered: what the sections say (`jobs.assessment`).
+visible and escaped; the same input gives the same bytes. Not covered: what the sections say (`assessment`).
 """
 
 import dataclasses
@@ -10,6 +10,9 @@ from collections.abc import Iterator, Sequence
 
 from dp_pipelines.report.key_text import visible
 from dp_pipelines.report.pages import LONGEST_FACT, document
+
+PACKAGE = "dp_pipelines.extensions.describe"
+"""The package that has the template."""
 
 _MEANS_SOMETHING = re.compile(r"([\\`*_\[\]<>|#~])")
 """What Markdown takes for more than a character."""
@@ -113,7 +116,14 @@ def to_html(page: Assessment) -> str:
         {"heading": section.heading, "blocks": [(kinds[type(block)], block) for block in section.blocks]}
         for section in page.sections
     ]
-    return document("assessment.html.j2", title=page.title, facts=page.facts, lead=page.lead, sections=sections)
+    return document(
+        "assessment.html.j2",
+        package=PACKAGE,
+        title=page.title,
+        facts=page.facts,
+        lead=page.lead,
+        sections=sections,
+    )
 
 
 def to_markdown(page: Assessment) -> str:

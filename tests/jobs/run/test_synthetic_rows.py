@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dp_pipelines.jobs.run import synthetic_rows
+from dp_pipelines.jobs.run.synthetic_rows import Assumptions, Values
 from dp_pipelines.kernels import keys
-from dp_pipelines.tuning import synthetic
-from dp_pipelines.tuning.synthetic import Assumptions, Values
 
 TYPES = [
     pa.null(), pa.bool_(), pa.int8(), pa.uint8(), pa.int32(), pa.int64(), pa.uint64(), pa.float16(), pa.float32(), pa.float64(),
@@ -33,8 +33,8 @@ def assumed(**changes: object) -> Assumptions:
 
 
 def made(law: Assumptions, kind: pa.DataType = pa.float64()) -> pa.Table:
-    places = {"place": synthetic.made_keys(law.partitions, [pa.int64()])[0]}
-    return synthetic.table(law, {"user": pa.int64()}, places, dict.fromkeys(("price", "balance"), kind))
+    places = {"place": synthetic_rows.made_keys(law.partitions, [pa.int64()])[0]}
+    return synthetic_rows.table(law, {"user": pa.int64()}, places, dict.fromkeys(("price", "balance"), kind))
 
 
 def test_contributions_and_values_follow_the_declared_laws() -> None:
@@ -90,17 +90,17 @@ def test_the_same_assumptions_make_the_same_rows() -> None:
 
 @pytest.mark.parametrize("kind", TYPES, ids=str)
 def test_keys_of_every_type_are_different_and_keep_their_type(kind: pa.DataType) -> None:
-    number = min(synthetic.most([kind]), 70_000)
-    (column,) = synthetic.made_keys(number, [kind])
+    number = min(synthetic_rows.most([kind]), 70_000)
+    (column,) = synthetic_rows.made_keys(number, [kind])
     column.validate(full=True)
     assert column.type == keys.plain_type(kind)
     assert len(keys.dense([keys.plain(column)])) == number
 
 
 def test_keys_of_several_columns_are_different_together() -> None:
-    columns = synthetic.made_keys(1000, [pa.bool_(), pa.int8(), pa.string()])
+    columns = synthetic_rows.made_keys(1000, [pa.bool_(), pa.int8(), pa.string()])
     assert len(set(zip(*(column.to_pylist() for column in columns), strict=True))) == 1000
-    assert synthetic.most([pa.bool_(), pa.int8()]) == 2 * 128
+    assert synthetic_rows.most([pa.bool_(), pa.int8()]) == 2 * 128
 
 
 @pytest.mark.parametrize("kind", NUMBERS, ids=str)

@@ -6,7 +6,8 @@ of this job add to it; what only people can answer stands there as a question. N
 
 from collections.abc import Iterator, Mapping
 
-from dp_pipelines.jobs.assessment.what_is_read import public_tables
+from dp_pipelines.extensions.describe.assessment_page import Block, Listed, Section, ToFillIn
+from dp_pipelines.extensions.describe.what_is_read import public_tables
 from dp_pipelines.jobs.run import looks
 from dp_pipelines.jobs.spec.job_file import Job
 from dp_pipelines.query.federate_model import FederateModel
@@ -14,7 +15,6 @@ from dp_pipelines.query.models.pate_model import PateModel
 from dp_pipelines.query.query import PublicPartitions, Query
 from dp_pipelines.query.train_model import JaxModel, TrainModel
 from dp_pipelines.release.manifest import NOT_COVERED
-from dp_pipelines.report.impact.assessment_page import Block, Listed, Section, ToFillIn
 
 Stages = Mapping[str, Query | TrainModel]
 

@@ -8,12 +8,12 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dp_pipelines.accounting.group_privacy import GroupGuarantee
+from dp_pipelines.extensions.describe.assessment_page import Block, Cells, Listed
 from dp_pipelines.jobs.sources import event_window
 from dp_pipelines.jobs.spec.job_file import Job
 from dp_pipelines.ledger import export
 from dp_pipelines.release.manifest import unit_in_words
-from dp_pipelines.report.impact.assessment_page import Block, Cells, Listed
-from dp_pipelines.report.impact.attack_odds import example, factor, found_at_most, in_a_hundred, one_in
+from dp_pipelines.report.attack_odds import example, factor, found_at_most, in_a_hundred, one_in
 from dp_pipelines.report.numbers import cost_number, left_cost_number
 
 if TYPE_CHECKING:

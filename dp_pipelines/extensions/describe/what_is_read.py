@@ -7,13 +7,13 @@ the values of a column mean, which only their owner knows.
 
 from collections.abc import Iterator, Mapping
 
+from dp_pipelines.extensions.describe.assessment_page import Block, Cells, Listed, ToFillIn
 from dp_pipelines.jobs.request.request import Request
 from dp_pipelines.jobs.spec.job_file import Job, JobFile
 from dp_pipelines.jobs.spec.source_models import LookupModel
 from dp_pipelines.jobs.spec.train_models import PateStage
 from dp_pipelines.query.query import Query
 from dp_pipelines.query.train_model import TrainModel
-from dp_pipelines.report.impact.assessment_page import Block, Cells, Listed, ToFillIn
 
 Stages = Mapping[str, Query | TrainModel]
 

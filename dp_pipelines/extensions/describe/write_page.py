@@ -1,20 +1,20 @@
 """The command `describe`: a privacy impact assessment of a job, as a page.
 
 In: parsed arguments. Out: the page, and a line that says where it is. Holds: no row is read, no budget touched and no ledger
-made; what is no page, or has answers in it, is never changed. Not covered: what the page says (`jobs.assessment`).
+made; what is no page, or has answers in it, is never changed. Not covered: what the page says (`assessment`).
 """
 
 import argparse
 import pathlib
 from typing import TYPE_CHECKING
 
+from dp_pipelines.extensions.describe import assessment_page
+from dp_pipelines.extensions.describe.assessment_page import Assessment
 from dp_pipelines.jobs.cli import page_place
 from dp_pipelines.jobs.cli.arguments.ledger_arguments import DEFAULT_LEDGER
 from dp_pipelines.jobs.spec import job_file
 from dp_pipelines.jobs.spec.content import is_collected
 from dp_pipelines.release.staging import write_whole
-from dp_pipelines.report.impact import assessment_page
-from dp_pipelines.report.impact.assessment_page import Assessment
 from dp_pipelines.report.key_text import visible
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def _assessed(given: argparse.Namespace) -> Assessment:
     content, path = job_file.content_of(given.job), pathlib.Path(given.job)
     place = "" if given.ledger == NO_LEDGER else str(path.parent / DEFAULT_LEDGER)
     if is_collected(content):
-        from dp_pipelines.jobs.assessment import collected_assessment
+        from dp_pipelines.extensions.describe import collected_assessment
         from dp_pipelines.jobs.collected import collected_plan, collected_request
         from dp_pipelines.jobs.spec import collected_job, job_parameters
 
@@ -59,7 +59,7 @@ def _assessed(given: argparse.Namespace) -> Assessment:
             job_parameters.take({name: param.type for name, param in asked.job.params.items()}, given.param)
         plan = collected_plan.plan_of(asked, collected_request.stages_of(asked))
         return collected_assessment.assessment_of(asked, plan, ledger=_ledger(given, path), place=place)
-    from dp_pipelines.jobs.assessment import assessment, guarantee
+    from dp_pipelines.extensions.describe import assessment, guarantee
     from dp_pipelines.jobs.cli import shown_plan
 
     file = job_file.checked(content, path)

@@ -7,14 +7,14 @@ kind have their lines, since the plan itself stands at the end of the page. Not 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from dp_pipelines.engine import object_store
+from dp_pipelines.extensions.describe.assessment_page import Block, Cells, Listed, ToFillIn
 from dp_pipelines.jobs.spec.job_file import Job
 from dp_pipelines.query.federate_model import FederateModel
 from dp_pipelines.query.models.pate_model import PateModel
 from dp_pipelines.query.query import Query
 from dp_pipelines.query.train_model import TrainModel
-from dp_pipelines.report.impact.assessment_page import Block, Cells, Listed, ToFillIn
 from dp_pipelines.report.numbers import public_number
-from dp_pipelines.steps import object_store
 
 Stages = Mapping[str, Query | TrainModel]
 

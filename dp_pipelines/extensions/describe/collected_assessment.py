@@ -7,13 +7,21 @@ epsilon of devices is never called that of a release. Not covered: what devices 
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from dp_pipelines.jobs.assessment import what_remains
-from dp_pipelines.jobs.assessment.assessment import LEAD, PURPOSE
+from dp_pipelines.extensions.describe import what_remains
+from dp_pipelines.extensions.describe.assessment import LEAD, PURPOSE
+from dp_pipelines.extensions.describe.assessment_page import (
+    Assessment,
+    Block,
+    Cells,
+    Listed,
+    Section,
+    ToFillIn,
+    Verbatim,
+)
 from dp_pipelines.jobs.collected.collected_plan import lines_of, promise_in_words
 from dp_pipelines.jobs.spec.collected_job import CollectedFile
 from dp_pipelines.ledger import answers_export
-from dp_pipelines.report.impact.assessment_page import Assessment, Block, Cells, Listed, Section, ToFillIn, Verbatim
-from dp_pipelines.report.impact.attack_odds import example, factor
+from dp_pipelines.report.attack_odds import example, factor
 from dp_pipelines.report.numbers import cost_number, left_cost_number
 
 if TYPE_CHECKING:

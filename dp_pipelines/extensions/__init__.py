@@ -1,0 +1,123 @@
+"""The table of extensions: names of the features that are packages of their own, and where each of them is.
+
+In: a kind of feature (`command`) and a name. Out: the object that does it. Holds: nothing is imported before it is asked for; a
+built-in extension whose folder was deleted is not installed, and everything else works without it; no other distribution can
+replace a built-in name. Not covered: what the object must offer; the protocol of its kind says so (`jobs.cli.extension_command`).
+"""
+
+import importlib
+import importlib.util
+from typing import TYPE_CHECKING
+
+from dp_pipelines.errors import RequestError
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+BUILT_IN = {
+    "command:describe": "dp_pipelines.extensions.describe.command:DESCRIBE",
+}
+"""Kind and name of each feature, and its import path: a module, a colon, an attribute."""
+
+GROUP = "dp_pipelines.extensions"
+"""The group of entry points in which other distributions list their features, named as in `BUILT_IN`."""
+
+
+def is_built_in(kind: str, name: str) -> bool:
+    """Return True if a name belongs to a built-in extension, whether it is installed or not.
+
+    >>> is_built_in("command", "describe"), is_built_in("command", "run")
+    (True, False)
+    """
+    return f"{kind}:{name}" in BUILT_IN
+
+
+def is_installed(kind: str, name: str) -> bool:
+    """Return True if the folder of a built-in extension exists. Nothing of the extension is imported.
+
+    Args:
+        kind: of the feature.
+        name: of a built-in feature.
+
+    >>> is_installed("command", "describe")
+    True
+    """
+    folder = BUILT_IN[f"{kind}:{name}"].removeprefix(f"{__name__}.").partition(".")[0]
+    spec = importlib.util.find_spec(f"{__name__}.{folder}")
+    return spec is not None and spec.origin is not None  # a folder without __init__.py has a spec, but no origin
+
+
+def built_in(kind: str) -> list[str]:
+    """Return the names of the installed built-in features of a kind, in the order of the table.
+
+    >>> built_in("command")
+    ['describe']
+    """
+    names = [name for listed_kind, _, name in (key.partition(":") for key in BUILT_IN) if listed_kind == kind]
+    return [name for name in names if is_installed(kind, name)]
+
+
+def third_party(kind: str) -> list[str]:
+    """Return the names of the features of a kind that other distributions offer, sorted. Reads the metadata of all of them.
+
+    A name that is built in is left out: no other distribution replaces it.
+    """
+    return sorted(_entry_points(kind))
+
+
+def load(kind: str, name: str) -> object:
+    """Return the object that offers a feature.
+
+    Args:
+        kind: of the feature.
+        name: its name. Entry points are read only if it is not built in.
+
+    Raises:
+        RequestError: its extension is not installed or cannot be imported, or there is none of this name.
+    """
+    if is_built_in(kind, name):
+        refuse_missing(kind, name)
+        module, _, attribute = BUILT_IN[f"{kind}:{name}"].partition(":")
+        feature: object = getattr(importlib.import_module(module), attribute)
+        return feature
+    entry_point = _entry_points(kind).get(name)
+    if entry_point is None:
+        raise RequestError(field=f"{kind} {name!r}", message="is not offered by any installed extension")
+    try:
+        loaded: object = entry_point.load()
+    except Exception as error:
+        # Code of others: its message may quote anything.
+        message = f"cannot be loaded from {entry_point.value!r}: {type(error).__name__}"
+        raise RequestError(
+            field=f"{kind} {name!r}", message=message, hint="update or uninstall its distribution"
+        ) from None
+    return loaded
+
+
+def refuse_missing(kind: str, name: str) -> None:
+    """Refuse a built-in feature whose extension is not installed.
+
+    Args:
+        kind: of the feature.
+        name: its name. Names that are not built in pass.
+
+    Raises:
+        RequestError: the folder of the extension does not exist.
+    """
+    if is_built_in(kind, name) and not is_installed(kind, name):
+        package = BUILT_IN[f"{kind}:{name}"].partition(":")[0].rpartition(".")[0]
+        message = f"needs the extension {package.rpartition('.')[2]!r}, which is not installed"
+        hint = f"install a distribution of dp-pipelines that has the package {package}"
+        raise RequestError(field=f"{kind} {name!r}", message=message, hint=hint)
+
+
+def _entry_points(kind: str) -> "dict[str, EntryPoint]":
+    """Return the entry points of a kind by name, less those of built-in names."""
+    import importlib.metadata  # slow, and not needed for a built-in name
+
+    entry_points = {}
+    for entry_point in importlib.metadata.entry_points(group=GROUP):
+        listed_kind, _, name = entry_point.name.partition(":")
+        if listed_kind == kind and name and not is_built_in(kind, name):
+            entry_points[name] = entry_point
+    return entry_points

@@ -1,0 +1,1 @@
+"""The command `describe`: a privacy impact assessment of a job, before a row is read."""

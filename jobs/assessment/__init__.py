@@ -1,1 +1,0 @@
-"""`dp-pipelines describe`: a privacy impact assessment of a job, before a row is read."""

@@ -1,0 +1,86 @@
+"""A deleted extension is gone, with its command and its help, and everything else works.
+
+In: a copy of the distribution in which the folder of an extension is missing. Out: what processes over the copy print and their
+exit codes. Not covered: types and all tests of the core without the folder.
+"""
+
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from dp_pipelines import extensions
+from tests.helpers.source import PACKAGE_FOLDERS, ROOT, modules
+
+IMPORT_ALL = "import importlib, sys\nfor name in sys.argv[1:]: importlib.import_module(name)"
+
+
+def without(extension: str, folder: pathlib.Path) -> pathlib.Path:
+    """Copy the distribution, less one extension.
+
+    Args:
+        extension: the name of its folder.
+        folder: an empty one.
+    """
+    ignored = shutil.ignore_patterns("__pycache__")
+    for package, source in PACKAGE_FOLDERS.items():
+        shutil.copytree(ROOT / source, folder.joinpath(*package.split(".")), ignore=ignored, dirs_exist_ok=True)
+    shutil.rmtree(folder / "dp_pipelines" / "extensions" / extension)
+    return folder
+
+
+def python(folder: pathlib.Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run an interpreter that finds the copy before the checkout."""
+    return subprocess.run(
+        [sys.executable, *arguments],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(folder)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def commands() -> list[tuple[str, str]]:
+    """Return the name and the extension of each built-in command that an extension offers."""
+    named = [(*key.split(":"), path.split(".")[2]) for key, path in extensions.BUILT_IN.items()]
+    return [(name, extension) for kind, name, extension in named if kind == "command"]
+
+
+@pytest.mark.parametrize(("name", "extension"), commands())
+def test_a_deleted_extension_takes_its_command_and_help_with_it(
+    name: str, extension: str, tmp_path: pathlib.Path
+) -> None:
+    copy = without(extension, tmp_path)
+    command = ("-m", "dp_pipelines.jobs.cli.main")
+    listing = python(copy, *command, "--help")
+    assert listing.returncode == 0
+    assert f" {name} " in python(ROOT, *command, "--help").stdout
+    assert f" {name} " not in listing.stdout
+    for arguments in ((name, "job.yaml"), (name, "--help")):
+        refused = python(copy, *command, *arguments)
+        assert refused.returncode == 2
+        assert refused.stderr.startswith(
+            f"error: command '{name}': needs the extension '{extension}', which is not installed"
+        )
+        assert refused.stdout == ""
+
+
+@pytest.mark.parametrize(("name", "extension"), commands())
+def test_a_folder_of_bytecode_alone_is_not_an_extension(name: str, extension: str, tmp_path: pathlib.Path) -> None:
+    copy = without(extension, tmp_path)
+    (copy / "dp_pipelines" / "extensions" / extension / "__pycache__").mkdir(parents=True)
+    assert python(copy, "-m", "dp_pipelines.jobs.cli.main", name, "job.yaml").returncode == 2
+    assert python(copy, "-m", "dp_pipelines.jobs.cli.main", "--help").returncode == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("extension", sorted({extension for _, extension in commands()}))
+def test_without_an_extension_every_other_module_is_imported(extension: str, tmp_path: pathlib.Path) -> None:
+    gone = f"dp_pipelines.extensions.{extension}"
+    rest = [name for name in modules() if name != gone and not name.startswith(f"{gone}.")]
+    done = python(without(extension, tmp_path), "-c", IMPORT_ALL, *rest)
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,122 @@
+"""The table of extensions: what it lists is there, nobody replaces it, and other distributions can add to it.
+
+In: the table; a distribution with entry points, made in a temporary folder. Out: commands, help, refusals. Not covered: a folder
+that was deleted (`test_deleted`).
+"""
+
+import importlib.metadata
+import os
+import pathlib
+import subprocess
+import sys
+from collections.abc import Callable
+
+import pytest
+
+from dp_pipelines import extensions
+from dp_pipelines.errors import RequestError
+from dp_pipelines.jobs.cli import main
+from dp_pipelines.jobs.cli.extension_command import Command
+from tests.helpers.source import ROOT
+from tests.jobs.conftest import Said
+
+FOLDERS = sorted(path.parent.name for path in (ROOT / "dp_pipelines" / "extensions").glob("*/__init__.py"))
+
+HELLO = """
+class Hello:
+    example = ("hello you", "say hello")
+    takes_runner = needs_arrow = defers_collection = False
+    def add(self, make):
+        make("hello", "greet", "").add_argument("name")
+    def run(self, given, rest):
+        print("hello", given.name)
+        return 0
+HELLO = Hello()
+NOTHING = object()
+"""
+
+
+@pytest.fixture
+def others(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
+    """A distribution that offers a command of its own, and commands with names of ours; on the path of this process."""
+    metadata = tmp_path / "others-1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: others\nVersion: 1.0\n")
+    lines = [f"command:{name} = hello_command:HELLO" for name in ("hello", "run", "describe")]
+    (metadata / "entry_points.txt").write_text("\n".join([f"[{extensions.GROUP}]", *lines, ""]))
+    (tmp_path / "hello_command.py").write_text(HELLO)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return tmp_path
+
+
+def test_every_entry_of_the_table_offers_what_its_kind_needs_and_every_folder_has_one() -> None:
+    kinds = {"command": Command}
+    for key in extensions.BUILT_IN:
+        kind, _, name = key.partition(":")
+        assert isinstance(extensions.load(kind, name), kinds[kind])
+    assert {path.split(".")[2] for path in extensions.BUILT_IN.values()} == set(FOLDERS)
+
+
+def test_a_command_of_another_distribution_is_listed_and_runs(others: pathlib.Path) -> None:
+    def command(*arguments: str) -> str:
+        done = subprocess.run(
+            [sys.executable, "-m", "dp_pipelines.jobs.cli.main", *arguments],
+            env={**os.environ, "PYTHONPATH": str(others)},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        return done.stdout
+
+    assert command("hello", "you") == "hello you\n"
+    assert "dp-pipelines hello you  " in command("--help")
+
+
+@pytest.mark.parametrize("name", ["run", "describe"])
+def test_a_built_in_name_is_never_replaced(name: str, others: pathlib.Path, call: Callable[..., Said]) -> None:
+    said = call(name, "--help")
+    assert said.code == 0
+    assert "greet" not in said.out
+    assert extensions.third_party("command") == ["hello", "run"]
+    assert call("--help").out.count("greet") == 1
+
+
+def test_entry_points_are_read_only_for_unknown_names_and_help(
+    call: Callable[..., Said], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = []
+
+    def entry_points(*, group: str) -> list[importlib.metadata.EntryPoint]:
+        read.extend([group] if group == extensions.GROUP else [])  # pydantic reads a group of its own
+        return []
+
+    monkeypatch.setattr(importlib.metadata, "entry_points", entry_points)
+    for arguments in (["--version"], ["describe", "--help"], ["run", "--help"], ["plan", "no.yaml"]):
+        call(*arguments)
+    assert read == []
+    call("--help")
+    assert call("unknown").code == 2
+    assert read == [extensions.GROUP] * 2
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("not_there:HELLO", "cannot be loaded from 'not_there:HELLO': ModuleNotFoundError"),
+        ("hello_command:NOTHING", "does not offer what a command needs"),
+    ],
+)
+def test_a_command_that_cannot_be_used_is_refused_by_name(
+    path: str, message: str, others: pathlib.Path, call: Callable[..., Said]
+) -> None:
+    metadata = others / "others-1.0.dist-info"
+    (metadata / "entry_points.txt").write_text(f"[{extensions.GROUP}]\ncommand:broken = {path}\n")
+    said = call("broken")
+    assert said.code == main.WRONG
+    assert "command 'broken': " in said.err
+    assert message in said.err
+
+
+def test_a_name_that_nobody_offers_is_refused() -> None:
+    with pytest.raises(RequestError, match="is not offered by any installed extension"):
+        extensions.load("command", "nothing")
