@@ -149,7 +149,7 @@ SHARES = 16
 """Of the made-up jobs one in so many is tried in each run, the others where there is time."""
 
 PLANS, RUNS, ASKED = "plans.json", "runs.json", "asked.json"
-STATISTICS, REFUSALS = "statistics.json", "refusals.json"
+STATISTICS, REFUSALS, RECORDS = "statistics.json", "refusals.json", "records.json"
 HERE = pathlib.Path(__file__).parent
 
 

@@ -9,10 +9,11 @@ import pathlib
 import pytest
 
 from dp_pipelines.jobs.spec import metric_models
-from tests.golden import answers, jobs, wrong
+from tests.golden import answers, jobs, plan_records, wrong
 
-PLANS, RUNS, ASKED, STATISTICS, REFUSALS = map(
-    answers.kept, (answers.PLANS, answers.RUNS, answers.ASKED, answers.STATISTICS, answers.REFUSALS)
+PLANS, RUNS, ASKED, STATISTICS, REFUSALS, RECORDS = map(
+    answers.kept,
+    (answers.PLANS, answers.RUNS, answers.ASKED, answers.STATISTICS, answers.REFUSALS, answers.RECORDS),
 )
 
 
@@ -61,6 +62,29 @@ def test_a_run_of_a_session_or_of_beam_yaml_is_known_again_by_what_is_asked(fold
 @pytest.mark.parametrize("number", some(list(PLANS)))
 def test_a_plan_and_all_its_records_are_what_they_were(folder: pathlib.Path, number: str) -> None:
     assert answers.plan(folder, int(number)) == PLANS[number]
+
+
+def test_every_job_that_is_planned_has_records() -> None:
+    assert list(RECORDS) == [number for number, answer in PLANS.items() if not str(answer).startswith("exit")]
+
+
+@pytest.mark.parametrize("number", list(RECORDS))
+def test_the_records_of_a_plan_follow_from_its_choices_as_before(folder: pathlib.Path, number: str) -> None:
+    path, golden = answers.write(folder, int(number)), RECORDS[number]
+    assert isinstance(golden, dict)
+    plan = plan_records.planned(path, golden)
+    found = list(plan_records.differences(golden, plan_records.content(plan)))
+    assert not found, "\n".join([f"job {number}:", *found])
+
+
+@pytest.mark.parametrize("number", some(list(RECORDS)))
+def test_the_search_for_the_noise_makes_the_choices_that_it_made(folder: pathlib.Path, number: str) -> None:
+    golden = RECORDS[number]
+    assert isinstance(golden, dict)
+    found = list(
+        plan_records.differences(golden, plan_records.content(plan_records.planned(answers.write(folder, int(number)))))
+    )
+    assert not found, "\n".join([f"job {number}:", *found])
 
 
 @pytest.mark.parametrize("number", some(list(STATISTICS)))

@@ -1,6 +1,6 @@
 """Write the golden answers anew: after a change that was meant to change them, and after reading what changed.
 
-In: this library. Out: plans.json, runs.json, asked.json, statistics.json and refusals.json beside it.
+In: this library. Out: plans.json, records.json, runs.json, asked.json, statistics.json and refusals.json next to it.
 Run: python tests/golden/write.py, or with --new to add the answers of jobs that have none (those of a kind in `jobs.LATER`).
 """
 
@@ -12,13 +12,13 @@ import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 
-from tests.golden import answers, jobs, wrong
+from tests.golden import answers, jobs, plan_records, wrong
 
 
 def main(*, only_new: bool = False) -> None:
-    """All five files, or what is not in them yet."""
-    files = (answers.PLANS, answers.RUNS, answers.ASKED, answers.STATISTICS, answers.REFUSALS)
-    plans, runs, asked, totals, refusals = (answers.kept(name) if only_new else {} for name in files)
+    """Write all six files, or what is not in them yet."""
+    files = (answers.PLANS, answers.RUNS, answers.ASKED, answers.STATISTICS, answers.REFUSALS, answers.RECORDS)
+    plans, runs, asked, totals, refusals, records = (answers.kept(name) if only_new else {} for name in files)
     with tempfile.TemporaryDirectory() as place:
         folder = pathlib.Path(place)
         os.environ |= {"XDG_CACHE_HOME": place + "/cache", "XDG_STATE_HOME": place + "/state"}
@@ -28,14 +28,16 @@ def main(*, only_new: bool = False) -> None:
                 plans[name], runs[name] = answers.plan(folder, number), answers.run(folder, number)
                 if not str(plans[name]).startswith("exit") and answers.is_fixed(number):
                     totals[name] = answers.statistics(folder, number)
+            if name not in records and not str(plans[name]).startswith("exit"):
+                records[name] = plan_records.content(plan_records.planned(answers.write(folder, number)))
             if name not in asked:
                 asked[name] = answers.asked(folder, number)
         for given in wrong.inputs():
             if given.name not in refusals:
                 refusals[given.name] = answers.refusal(folder, given)
-    written = dict(zip(files, (plans, runs, asked, totals, refusals), strict=True))
-    for name, content in written.items():
+    for name, content in zip(files[:-1], (plans, runs, asked, totals, refusals), strict=True):
         (answers.HERE / name).write_text(json.dumps(content, indent=1) + "\n")
+    (answers.HERE / answers.RECORDS).write_text(plan_records.to_text(records))
 
 
 if __name__ == "__main__":

@@ -111,12 +111,17 @@ def stage(**changes: object) -> dict[str, object]:
     return {**base, **changes}
 
 
+def fill(folder: Path) -> None:
+    """Write the two files of rows of the shop."""
+    (folder / "data").mkdir()
+    for number in range(2):
+        pa.parquet.write_table(purchases(number), folder / "data" / f"part-{number}.parquet")
+
+
 @pytest.fixture
 def shop(tmp_path: Path) -> Shop:
     """A shop with two files, its own job, and a ledger in which many jobs have room."""
-    (tmp_path / "data").mkdir()
-    for number in range(2):
-        pa.parquet.write_table(purchases(number), tmp_path / "data" / f"part-{number}.parquet")
+    fill(tmp_path)
     made = Shop(tmp_path)
     made.write()
     ledger = Ledger.create(str(tmp_path / DEFAULT_NAME))

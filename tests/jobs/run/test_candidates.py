@@ -128,7 +128,7 @@ def test_a_run_that_is_killed_before_or_after_the_choice_publishes_one_candidate
 ) -> None:
     job(shop)
     command = ["run", str(shop.job), "--output", str(shop.folder / "out"), "--run-id", "one"]
-    script = [sys.executable, KILLED, "freeze", "after", str(which), *command]
+    script = [sys.executable, KILLED, "draw_frozen", "after", str(which), *command]
     ended = subprocess.run(script, cwd=shop.folder, check=False, timeout=240)
     assert ended.returncode == -9
     kept = [str(event.content["name"]) for event in opened(shop).history if event.kind == events.DRAW_FROZEN]

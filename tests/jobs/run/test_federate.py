@@ -144,7 +144,7 @@ def test_kill_9_in_the_middle_goes_on_with_the_rounds_that_were_kept(shop: Shop,
     def frozen() -> list[str]:
         return [str(event.content["name"]) for event in opened(shop).history if event.kind == events.DRAW_FROZEN]
 
-    script = [sys.executable, KILLED, "freeze", "after", str(before - 1 + step), *command]
+    script = [sys.executable, KILLED, "draw_frozen", "after", str(before - 1 + step), *command]
     assert subprocess.run(script, cwd=shop.folder, check=False, timeout=240, capture_output=True).returncode == -9
     kept = frozen()
     assert kept[-1] == f"model.step-{step}"
@@ -171,7 +171,7 @@ def killed(shop: Shop, step: int) -> tuple[list[str], pathlib.Path]:
     shop.write(stages={"model": model(fit={"rounds": 6, "separation": 3, "noise": "correlated"})})
     command = ["run", str(shop.job), "--output", str(shop.folder / "out"), "--run-id", "one"]
     # Before the rounds: salt, features, users, moments, and how the model begins.
-    script = [sys.executable, KILLED, "freeze", "after", str(4 + step), *command]
+    script = [sys.executable, KILLED, "draw_frozen", "after", str(4 + step), *command]
     assert subprocess.run(script, cwd=shop.folder, check=False, timeout=240, capture_output=True).returncode == -9
     names = [path for path in memories(shop) if path.suffix == ".noise"]
     newest = trainer.TrainingState.from_bytes(
@@ -214,7 +214,7 @@ def test_the_noise_of_the_rounds_after_a_kill_takes_back_that_of_the_rounds_befo
     """The memory of a run that was killed anew has the noise of the first attempt in it."""
     command, memory = killed(shop, 2)
     first = np.lib.format.read_array(io.BytesIO(memory.read_bytes()[32:]))
-    script = [sys.executable, KILLED, "freeze", "after", "1", *command]
+    script = [sys.executable, KILLED, "draw_frozen", "after", "1", *command]
     assert subprocess.run(script, cwd=shop.folder, check=False, timeout=240, capture_output=True).returncode == -9
     (later,) = [path for path in memories(shop) if path != memory]
     second = np.lib.format.read_array(io.BytesIO(later.read_bytes()[32:]))

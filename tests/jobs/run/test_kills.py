@@ -1,6 +1,6 @@
 """A run that is killed at any place, as by a power cut, and the same command again: one release, charged once, nothing left.
 
-In: the shop, real processes that die at a step (`tests.helpers.killed`) or at a random moment. Out: the ledger and the folder
+In: the shop, real processes that die at a point (`tests.helpers.killed`) or at a random moment. Out: the ledger and the folder
 after the second command. Holds: the second command runs in another process than the one that died. Not covered: disks that
 lose what they acknowledged.
 """
@@ -17,42 +17,59 @@ from collections.abc import Callable
 
 import pytest
 import sqlalchemy as sa
+import yaml
 
+from dp_pipelines.jobs.cli import main
 from dp_pipelines.jobs.run import ledgered_run
 from dp_pipelines.ledger import events
 from dp_pipelines.ledger.ledger import DEFAULT_NAME, Ledger
+from tests.baseline import forms
 from tests.helpers.postgres import Server
 from tests.helpers.source import ROOT
-from tests.jobs.conftest import Said, Shop, stage
+from tests.jobs.conftest import Said, Shop, fill, stage
 
 Call = Callable[..., Said]
 
-STEPS = [
-    *(
-        (step, when, 1)
-        for step in ("admit", "start", "staged", "commit", "publish", "published")
-        for when in ("before", "after")
-    ),
+POINTS = [
+    *((kind, when, 1) for kind in events.KINDS for when in ("before", "after")),
+    ("publish", "before", 1),
+    ("publish", "after", 1),
     ("stage a file", "before", 1),
     ("stage a file", "after", 1),
     ("stage a file", "after", 2),
     ("describe", "before", 1),
     ("describe", "after", 1),
 ]
+"""Each kind of event is a point, also one that is added later; see `tests.helpers.killed`."""
+
 QUICK = [
-    ("staged", "after", 1),
-    ("commit", "after", 1),
+    (events.RUN_STAGED, "after", 1),
+    (events.RUN_COMMITTED, "after", 1),
     ("publish", "after", 1),
 ]
-"""Before the charge is final, after it, and after the release is published; the other steps are tried where there is time."""
+"""Before the charge is final, after it, and after the release is published; the other points are tried where there is time."""
+
+OF_OTHER_COMMANDS = {
+    events.CAP_RAISED: "ledger raise",
+    events.RUN_ABANDONED: "runs --abandon",
+    events.DATA_TUNED: "tune and check",
+    events.ANSWERS_OPENED: "ledger init of a job of reports",
+    events.ANSWERS_RAISED: "ledger raise of such a job",
+    events.PEOPLE_ASKED: "run of such a job",
+    events.ESTIMATE_ADMITTED: "run of such a job",
+    events.JOB_SUBMITTED: "run on a runner that has jobs (tests/jobs/runners/test_orphaned_jobs.py)",
+    events.ATTEMPT_ENDED: "a run after a failed one (`AGAIN`)",
+    events.DRAW_FROZEN: "a run of several pipelines, or of training (see below)",
+}
+"""Kinds of events that the first run of a plain job does not write, and the command that does."""
 
 AGAIN = [
-    (("start", "after", 1), ("end", "before", 1)),
+    ((events.ATTEMPT_STARTED, "after", 1), (events.ATTEMPT_ENDED, "before", 1)),
     (("stage a file", "after", 1), ("destroy", "before", 1)),
-    (("stage a file", "after", 1), ("end", "after", 1)),
-    (("staged", "after", 1), ("commit", "before", 1)),
-    (("commit", "before", 1), ("commit", "after", 1)),
-    (("commit", "after", 1), ("publish", "before", 1)),
+    (("stage a file", "after", 1), (events.ATTEMPT_ENDED, "after", 1)),
+    ((events.RUN_STAGED, "after", 1), (events.RUN_COMMITTED, "before", 1)),
+    ((events.RUN_COMMITTED, "before", 1), (events.RUN_COMMITTED, "after", 1)),
+    ((events.RUN_COMMITTED, "after", 1), ("publish", "before", 1)),
     (("publish", "before", 1), ("publish", "after", 1)),
 ]
 """A kill, and another one of the command that mends it."""
@@ -65,22 +82,47 @@ def two_stages(shop: Shop) -> Shop:
 
 
 def command(shop: Shop, ledger: str) -> list[str]:
-    """The arguments of the run."""
-    return ["run", str(shop.job), "--output", str(shop.folder / "out"), "--run-id", "one", "--ledger", ledger]
+    """The arguments of the run; without the name of a ledger it takes the one next to the job, or makes it."""
+    named = ["--ledger", ledger] if ledger else []
+    return ["run", str(shop.job), "--output", str(shop.folder / "out"), "--run-id", "one", *named]
 
 
-def kill(shop: Shop, ledger: str, step: str, when: str, which: int) -> None:
-    """Run the command in a process that dies at a step."""
+def kill(shop: Shop, ledger: str, point: str, when: str, which: int) -> None:
+    """Run the command in a process that dies at a point."""
+    dead = run_killed(shop, ledger, point, when, which)
+    assert dead.returncode == -signal.SIGKILL, dead.stderr
+
+
+def run_killed(shop: Shop, ledger: str, point: str, when: str, which: int) -> "subprocess.CompletedProcess[str]":
+    """Run the command in a process that dies if it reaches a point."""
     script = [
         sys.executable,
         str(ROOT / "tests" / "helpers" / "killed.py"),
-        step,
+        point,
         when,
         str(which),
         *command(shop, ledger),
     ]
-    dead = subprocess.run(script, cwd=shop.folder, capture_output=True, text=True, check=False, timeout=240)
-    assert dead.returncode == -signal.SIGKILL, dead.stderr
+    return subprocess.run(script, cwd=shop.folder, capture_output=True, text=True, check=False, timeout=240)
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """The kinds of events that a run of two stages writes which makes its ledger itself, in order."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    fill(folder)
+    shop = two_stages(Shop(folder))
+    assert main.main(command(shop, "")) == 0
+    return kinds_in(str(folder / DEFAULT_NAME))
+
+
+def kinds_in(url: str) -> list[str]:
+    """Return the kinds of the events of a ledger, in order."""
+    ledger = Ledger.open(url)
+    try:
+        return [event.kind for event in ledger.history]
+    finally:
+        ledger.close()
 
 
 def assert_one_release(shop: Shop, url: str) -> None:
@@ -105,20 +147,83 @@ def assert_one_release(shop: Shop, url: str) -> None:
     ledger.close()
 
 
+def test_every_kind_of_event_is_written_by_a_run_or_by_another_command_that_is_named(written: list[str]) -> None:
+    assert set(written) & set(OF_OTHER_COMMANDS) == set()
+    assert set(written) | set(OF_OTHER_COMMANDS) == set(events.KINDS), (
+        "a kind of event is not written by the run of these tests: name the command that writes it in OF_OTHER_COMMANDS, with a "
+        "test that kills it"
+    )
+
+
 @pytest.mark.parametrize(
-    "step",
-    [pytest.param(step, marks=[] if step in QUICK else [pytest.mark.slow]) for step in STEPS],
-    ids=lambda step: f"{step[1]} {step[0]} {step[2]}",
+    "point",
+    [pytest.param(point, marks=[] if point in QUICK else [pytest.mark.slow]) for point in POINTS],
+    ids=lambda point: f"{point[1]} {point[0]} {point[2]}",
 )
-def test_a_kill_at_any_step_is_mended_by_the_same_command(shop: Shop, call: Call, step: tuple[str, str, int]) -> None:
-    ledger = str(shop.folder / DEFAULT_NAME)
-    kill(two_stages(shop), ledger, *step)
-    if step == ("staged", "after", 1):
+def test_a_kill_at_any_point_is_mended_by_the_same_command(
+    shop: Shop, call: Call, written: list[str], point: tuple[str, str, int]
+) -> None:
+    if point[0] in OF_OTHER_COMMANDS:
+        assert point[0] not in written
+        return
+    if point[0] in written[: written.index(events.PLAN_FROZEN)]:
+        shop.without_ledger()  # the run makes it, as in `written`
+    kill(two_stages(shop), "", *point)
+    if point == (events.RUN_STAGED, "after", 1):
         assert "the last attempt of one was killed: process " in call("runs", shop.job).out
-    said = call(*command(shop, ledger))
-    assert (said.code, said.err) == (0, "")
+    said = call(*command(shop, ""))
+    assert said.code == 0, said.err
     assert "was killed" not in call("runs", shop.job).out
-    assert_one_release(shop, ledger)
+    # A process that dies while it makes the ledger leaves the unfinished file, which has tables and no row.
+    for path in shop.folder.glob(f".{DEFAULT_NAME}.making-*"):
+        assert point[:2] == (events.LEDGER_CREATED, "before")
+        path.unlink()
+    assert_one_release(shop, str(shop.folder / DEFAULT_NAME))
+
+
+SEVERAL_DRAWS = {
+    "strategy sips": (("after",), ()),
+    "auto bounds of values": (("before", "after"), pytest.mark.slow),
+    "auto bound on partitions": (("before", "after"), pytest.mark.slow),
+    "train linear": (("before", "after"), pytest.mark.slow),
+    "train with found features": (("before", "after"), pytest.mark.slow),
+    "federate with correlated noise": (("before", "after"), pytest.mark.slow),
+    "pate": (("before", "after"), pytest.mark.slow),
+}
+"""Forms whose runs freeze draws; how each is killed around every one of them; the mark of its test."""
+
+
+@pytest.mark.parametrize(
+    ("form", "moments"), [pytest.param(form, moments, marks=marks) for form, (moments, marks) in SEVERAL_DRAWS.items()]
+)
+def test_kills_around_every_frozen_draw_cost_no_second_draw(
+    tmp_path: pathlib.Path, form: str, moments: tuple[str, ...]
+) -> None:
+    forms.write(tmp_path)
+    (tmp_path / "job.yaml").write_text(yaml.safe_dump(forms.JOBS[form]))
+    shop, url = Shop(tmp_path), str(tmp_path / DEFAULT_NAME)
+    deaths = 0
+    while all(dies(shop, events.DRAW_FROZEN, when) for when in moments):
+        deaths += 1
+        assert kinds_in(url).count(events.DRAW_FROZEN) == deaths
+    assert deaths > 0
+    ledger = Ledger.open(url)
+    names = [event.content["name"] for event in ledger.history if event.kind == events.DRAW_FROZEN]
+    ledger.close()
+    assert len(names) == len(set(names)) == deaths
+    kinds = kinds_in(url)
+    once = (events.PLAN_FROZEN, events.RUN_RESERVED, events.RUN_COMMITTED, events.RUN_PUBLISHED)
+    assert [kinds.count(kind) for kind in once] == [1, 1, 1, 1]
+    assert kinds.count(events.ATTEMPT_STARTED) == kinds.count(events.ATTEMPT_ENDED) + 1
+    assert (tmp_path / "out" / "manifest.json").is_file()
+    assert not list(tmp_path.glob(".out.staging-*"))
+
+
+def dies(shop: Shop, point: str, when: str) -> bool:
+    """Run the command in a process that dies at a point; return False if it succeeds without reaching the point."""
+    ended = run_killed(shop, "", point, when, 1)
+    assert ended.returncode in (0, -signal.SIGKILL), ended.stderr
+    return ended.returncode != 0
 
 
 @pytest.mark.slow
@@ -135,7 +240,9 @@ def test_a_kill_of_the_command_that_mends_a_kill_is_mended_too(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("step", [("start", "after", 1), ("commit", "before", 1), ("publish", "before", 1)])
+@pytest.mark.parametrize(
+    "step", [(events.ATTEMPT_STARTED, "after", 1), (events.RUN_COMMITTED, "before", 1), ("publish", "before", 1)]
+)
 def test_a_kill_is_mended_on_a_postgresql_server_too(
     shop: Shop, call: Call, postgres: str, step: tuple[str, str, int]
 ) -> None:

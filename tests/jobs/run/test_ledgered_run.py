@@ -204,7 +204,7 @@ def test_a_failed_run_keeps_its_charge_and_the_same_command_succeeds_later(
 def test_a_complete_attempt_of_a_dead_process_is_released_and_not_drawn_again(shop: Shop, call: Call) -> None:
     command = ["run", str(shop.job), "--output", str(shop.folder / "out"), "--run-id", "one"]
     subprocess.run(
-        [sys.executable, KILLED, "staged", "after", "1", *command], cwd=shop.folder, check=False, timeout=240
+        [sys.executable, KILLED, "run_staged", "after", "1", *command], cwd=shop.folder, check=False, timeout=240
     )
     (folder,) = shop.folder.glob(".out.staging-*")
     staged = (folder / "weekly.parquet").read_bytes()
@@ -217,7 +217,7 @@ def test_a_complete_attempt_of_a_dead_process_is_released_and_not_drawn_again(sh
 def test_a_complete_attempt_that_was_changed_since_is_destroyed(shop: Shop, call: Call) -> None:
     command = ["run", str(shop.job), "--output", str(shop.folder / "out"), "--run-id", "one"]
     subprocess.run(
-        [sys.executable, KILLED, "staged", "after", "1", *command], cwd=shop.folder, check=False, timeout=240
+        [sys.executable, KILLED, "run_staged", "after", "1", *command], cwd=shop.folder, check=False, timeout=240
     )
     (folder,) = shop.folder.glob(".out.staging-*")
     (folder / "weekly.parquet").write_bytes(b"something else")
@@ -288,9 +288,9 @@ def test_a_run_that_is_at_work_cannot_be_abandoned(shop: Shop, call: Call) -> No
 @pytest.mark.parametrize(
     ("step", "when", "back"),
     [
-        pytest.param("admit", "after", True, marks=pytest.mark.slow),
+        pytest.param("run_reserved", "after", True, marks=pytest.mark.slow),
         ("stage a file", "after", True),
-        pytest.param("staged", "after", True, marks=pytest.mark.slow),
+        pytest.param("run_staged", "after", True, marks=pytest.mark.slow),
     ],
 )
 def test_a_dead_run_that_is_abandoned_gives_its_round_back_where_its_staging_was_destroyed(
@@ -319,7 +319,7 @@ def test_a_run_whose_staging_has_vanished_keeps_its_charge_when_it_is_abandoned(
 
 
 def test_an_abandoned_id_that_is_asked_for_again_is_a_new_run(shop: Shop, call: Call) -> None:
-    command = killed(shop, "start")
+    command = killed(shop, "attempt_started")
     call("runs", shop.job, "--abandon", "one")
     assert the_run(shop).state == "abandoned"
     said = call(*command)

@@ -121,7 +121,7 @@ def test_the_same_id_gives_the_same_model_bit_for_bit(shop: Shop, call: Call) ->
 def test_a_run_that_is_killed_goes_on_from_what_it_had_kept(shop: Shop, call: Call, which: int) -> None:
     job(shop)
     command = ["run", str(shop.job), "--output", str(shop.folder / "out"), "--run-id", "one"]
-    script = [sys.executable, KILLED, "freeze", "after", str(which), *command]
+    script = [sys.executable, KILLED, "draw_frozen", "after", str(which), *command]
     ended = subprocess.run(script, cwd=shop.folder, check=False, timeout=240)
     assert ended.returncode == -9
     kept = [event for event in opened(shop).history if event.kind == events.DRAW_FROZEN]

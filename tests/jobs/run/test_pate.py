@@ -136,7 +136,7 @@ def test_kill_9_before_and_after_the_answers_goes_on_with_what_was_kept(shop: Sh
     shop.write(stages={"model": model()})
     command = ["run", str(shop.job), "--output", str(shop.folder / "out"), "--run-id", "one"]
     order = ["model.salt", "model.public", "model"]
-    script = [sys.executable, KILLED, "freeze", "after", str(order.index(kept) + 1), *command]
+    script = [sys.executable, KILLED, "draw_frozen", "after", str(order.index(kept) + 1), *command]
     assert subprocess.run(script, cwd=shop.folder, check=False, timeout=240, capture_output=True).returncode == -9
     assert frozen(shop) == order[: order.index(kept) + 1]
     before = {name: opened(shop).drawn(opened(shop).run("shop", "one"), name) for name in frozen(shop)}
@@ -156,7 +156,7 @@ def test_kill_9_before_and_after_the_answers_goes_on_with_what_was_kept(shop: Sh
 def test_answers_are_never_applied_to_another_public_table(shop: Shop, call: Call) -> None:
     shop.write(stages={"model": model()})
     command = ["run", str(shop.job), "--output", str(shop.folder / "out"), "--run-id", "one"]
-    script = [sys.executable, KILLED, "freeze", "after", "3", *command]
+    script = [sys.executable, KILLED, "draw_frozen", "after", "3", *command]
     assert subprocess.run(script, cwd=shop.folder, check=False, timeout=240, capture_output=True).returncode == -9
     path = shop.folder / "unlabelled.parquet"
     whole = path.read_bytes()

@@ -129,7 +129,7 @@ def test_keys_that_are_null_change_no_id(shop: Shop, call: Call) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("step", "when"), [("staged", "after"), ("describe", "after"), ("commit", "after")])
+@pytest.mark.parametrize(("step", "when"), [("run_staged", "after"), ("describe", "after"), ("run_committed", "after")])
 def test_a_crash_between_draw_and_publication_loses_no_row_and_draws_none_again(
     shop: Shop, call: Call, step: str, when: str
 ) -> None:
