@@ -23,11 +23,8 @@ EXTENSIONS = {
         " jobs.sources.warehouse"
     ),
     "sql_select": "jobs.select jobs.spec.select_stages jobs.cli.sql_command jobs.cli.arguments.sql_arguments",
-    "tune": "jobs.tune tuning steps.tally_errors jobs.cli.arguments.tune_arguments",
-    "check": "jobs.check data_profile steps.profile_stage jobs.cli.arguments.check_arguments",
-    "describe": (
-        "jobs.assessment report.impact.assessment_page jobs.cli.describe_command jobs.cli.arguments.describe_arguments"
-    ),
+    "tune": "jobs.tune tuning jobs.cli.arguments.tune_arguments",
+    "check": "jobs.check data_profile jobs.cli.arguments.check_arguments",
     "export": "jobs.predict.export_model training.exported",
     "dataflow": "jobs.dataflow jobs.runners.dataflow_requirements",
     "federated": "training.federated query.federate_model",
@@ -44,9 +41,6 @@ EXTENSIONS = {
 }
 """The modules and packages of each extension, under dp_pipelines. One that moves to `extensions/` has only its folder here."""
 
-CORE = {"dp_pipelines.tuning.synthetic"}
-"""Modules inside these packages that belong to the core, and move there."""
-
 FACADE = {"dp_pipelines", "dp_pipelines.transforms", "dp_pipelines.extensions"}
 """The `__init__` files that give users all public names, and the table of extensions: they may name extensions."""
 
@@ -61,8 +55,6 @@ def extension_of(module: str, table: Mapping[str, str] = EXTENSIONS) -> str | No
     >>> extension_of("dp_pipelines.extensions.pate.stage")
     'pate'
     """
-    if module in CORE:
-        return None
     parts = module.split(".")
     if parts[:2] == ["dp_pipelines", "extensions"] and len(parts) > 2:
         return parts[2]
