@@ -103,7 +103,8 @@ def without_each(
         left_out = places[name]
         if all_noisy == sum(noisy[place] for place in left_out):
             continue
-        remaining = groups - collections.Counter(mechanisms[place].group for place in left_out)
+        gone = (mechanisms[place].group for place in left_out)
+        remaining = groups - collections.Counter(group for group in gone if group is not None)
         of_groups = []
         for group in remaining or (None,):
             if group not in costs:
