@@ -182,6 +182,7 @@ check: lint types test  ## everything that CI requires
 bench: $(VENV) $(PEERS) $(TUMULT)  ## compare time, memory and accuracy with other libraries; writes tables and plots into docs/
 	$(BIN)/python benchmarks/noise.py
 	$(BIN)/python benchmarks/accounting.py
+	$(BIN)/python benchmarks/many_stages.py
 	$(BIN)/python benchmarks/aggregate.py --large
 	$(BIN)/python benchmarks/join.py
 	$(BIN)/python benchmarks/formats.py

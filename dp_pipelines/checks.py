@@ -68,6 +68,8 @@ def whole(value: Any, field: str, *, low: int, high: int, hint: str = "") -> int
     Traceback (most recent call last):
     dp_pipelines.errors.RequestError: runs: must be a whole number from 1 to 10
     """
+    if type(value) is int and low <= value <= high:
+        return value
     if isinstance(value, bool) or not isinstance(value, numbers.Integral) or not low <= int(value) <= high:
         raise RequestError(field=field, message=f"must be a whole number from {low} to {high}", hint=hint)
     return int(value)

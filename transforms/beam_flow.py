@@ -20,12 +20,14 @@ from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.windowed_value import WindowedValue
 
 from dp_pipelines.engine.object_store import is_object, open_object
+from dp_pipelines.errors import RequestError
 from dp_pipelines.planning.stage import StagePlan
 from dp_pipelines.steps.flow import Flow, Opener, Wiring
 from dp_pipelines.steps.freed_memory import keep_freed_memory
 from dp_pipelines.steps.step import AheadStep, GatheringStep, Step
 from dp_pipelines.transforms.coder import register
 from dp_pipelines.transforms.display import stage_facts
+from dp_pipelines.transforms.program_words import for_programs
 
 register()
 
@@ -76,7 +78,7 @@ class StepDoFn(beam.DoFn):
             for result in self._begin_gathered(self.step):
                 yield _at_the_end(result)
         while self._pending:
-            for result in self._pending.popleft().result():
+            for result in _results(self._pending.popleft()):
                 yield _at_the_end(result)
 
     def teardown(self) -> None:
@@ -92,7 +94,15 @@ class StepDoFn(beam.DoFn):
         """Begin to compute, and hand out what was begun before, once more is under way than there are threads."""
         self._pending.append(self._pool.submit(step.compute, loaded))
         if len(self._pending) > THREADS:
-            yield from self._pending.popleft().result()
+            yield from _results(self._pending.popleft())
+
+
+def _results(computation: "concurrent.futures.Future[list[Any]]") -> list[Any]:
+    """Return what was computed. Tables may bring their types to workers alone, so errors about them are for programs here."""
+    try:
+        return computation.result()
+    except RequestError as error:
+        raise for_programs(error) from None
 
 
 class AloneDoFn(StepDoFn):

@@ -118,21 +118,32 @@ def explain(groups: Groups, delta: float) -> dict[str, Any]:
     """
     kept = [(tuple(records), runs) for records, runs in groups]
     stages = dict.fromkeys(record.stage for records, _ in kept for record in records)
-    alone = {
-        name: [(tuple(record for record in records if record.stage == name), runs) for records, runs in kept]
-        for name in stages
-    }
+    by_stage = [(_by_stage(records), runs) for records, runs in kept]
+    alone = {name: [(tuple(of_stages.get(name, ())), runs) for of_stages, runs in by_stage] for name in stages}
     total = compare(kept, delta).to_json()
-    # Stages whose records differ in nothing but their names cost the same.
+    # Stages whose records differ in nothing but names cost the same.
     costs: dict[Any, dict[str, float | None]] = {}
     each = {}
     for name, of_stage in alone.items():
-        unnamed = tuple((tuple(dataclasses.replace(r, stage="s") for r in records), runs) for records, runs in of_stage)
+        unnamed = tuple((tuple(_unnamed(record) for record in records), runs) for records, runs in of_stage)
         if unnamed not in costs:
             costs[unnamed] = total if len(stages) == 1 else compare(of_stage, delta).to_json()
         each[name] = costs[unnamed]
     records = {name: [record.to_json() for record in of_stage[0][0]] for name, of_stage in alone.items()}
     return {"delta": delta, "total": total, "stages": each, "records": records}
+
+
+def _by_stage(records: Iterable[MechanismRecord]) -> dict[str, list[MechanismRecord]]:
+    """Return the records of each stage, in their order."""
+    of_stages: dict[str, list[MechanismRecord]] = {}
+    for record in records:
+        of_stages.setdefault(record.stage, []).append(record)
+    return of_stages
+
+
+def _unnamed(record: MechanismRecord) -> MechanismRecord:
+    """Return a record that differs in its names alone, which cost nothing."""
+    return dataclasses.replace(record, stage="s", name="n")
 
 
 def rough_epsilon(records: Iterable[MechanismRecord], delta: float, *, runs: int = 1) -> float:
@@ -246,7 +257,7 @@ def _renyi(groups: Sequence[tuple[tuple[MechanismRecord, ...], int]], delta: flo
         if terms == Terms(squares=terms.squares):
             gaussian.append(((record,), runs))
         else:
-            others[dataclasses.replace(record, stage="s", name="n")] += runs
+            others[_unnamed(record)] += runs
     # The divergence of Gaussian noise is proportional to its square, so all of it counts as one.
     squares, _, normal, _ = _losses(gaussian)
     together = _total(normal * squares)

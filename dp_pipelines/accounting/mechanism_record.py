@@ -88,7 +88,7 @@ class MechanismRecord:
             raise RequestError(field="mechanism.kind", message="must be one of " + ", ".join(KINDS))
         if self.group is not None and (not isinstance(self.group, str) or not self.group):
             raise RequestError(field="mechanism.group", message="must be text that is not empty, or left out")
-        given = {f.name for f in dataclasses.fields(self) if getattr(self, f.name) is not None} - {"group"}
+        given = {field for field in _FIELDS if getattr(self, field) is not None}
         wanted = {"stage", "name", "kind", *KINDS[self.kind].fields}
         if given != wanted:
             raise RequestError(
@@ -149,6 +149,9 @@ class MechanismRecord:
         if "scale" in values:
             values["scale"] = _parsed(values["scale"])
         return cls(**values)
+
+
+_FIELDS = tuple(field.name for field in dataclasses.fields(MechanismRecord) if field.name != "group")
 
 
 def _scale(scale: Any) -> Fraction:

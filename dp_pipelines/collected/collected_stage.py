@@ -106,7 +106,7 @@ class CollectedStage:
                 raise RequestError(
                     field=f"column {name!r}",
                     message="is not a column of the rows",
-                    hint="name the columns of the reports with columns:, in the order of the question's fields",
+                    hint="name the columns of the reports in the order of the question's fields, in a job file with columns:",
                 )
             kind = keys.plain_type(schema.field(name).type)
             if not pa.types.is_integer(kind):

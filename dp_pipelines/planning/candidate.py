@@ -68,6 +68,25 @@ class TotalBudget:
         return math.sqrt(2 * math.log(1.25 / self.delta))
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class NoiseScale:
+    """Noise per unit of change as a function of the noise level.
+
+    Args:
+        moved: what one unit moves, in units of the level.
+        part: of the budget.
+        fixed: the scale that was asked for, at all levels; None where the noise follows the level.
+    """
+
+    moved: float = 0.0
+    part: float = 1.0
+    fixed: float | None = None
+
+    def at(self, level: float) -> float:
+        """Return the noise scale at a noise level."""
+        return self.moved * level / self.part if self.fixed is None else self.fixed
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Candidate:
     """One way to run a stage.
@@ -96,18 +115,22 @@ class Candidate:
     medians: bool = False
 
     def multiplier(self, item: str, level: float, budget: TotalBudget) -> float:
-        """Noise scale per unit of change at a noise level (about 1 / epsilon of the whole plan).
+        """Noise scale per unit of change at a noise level (about 1 / epsilon of the whole plan)."""
+        return self.noise_scale(item, budget).at(level)
+
+    def noise_scale(self, item: str, budget: TotalBudget) -> NoiseScale:
+        """Return the noise scale of a statistic per unit of change, as a function of the noise level.
 
         A weight is a part of what adds up: of epsilon for Laplace noise, of the inverse of the variance for Gaussian noise. So
         the weighted logarithms of the deviations have the least sum (`choose`).
         """
         if item in self.fixed:
-            return self.fixed[item] / (math.sqrt(2) if self.laws[item] == "laplace" else 1.0)
+            return NoiseScale(fixed=self.fixed[item] / (math.sqrt(2) if self.laws[item] == "laplace" else 1.0))
         shape, weight = self.shapes[item], self.weights[item]
         if self.laws[item] == "laplace":
-            return shape.in_total * level / weight
+            return NoiseScale(moved=shape.in_total, part=weight)
         moved = training_sums.influence(self.sums[item]) if item in self.sums else math.sqrt(shape.l2_squared)
-        return moved * budget.gaussian_exchange * level / math.sqrt(weight)
+        return NoiseScale(moved=moved * budget.gaussian_exchange, part=math.sqrt(weight))
 
     @property
     def selects(self) -> bool:

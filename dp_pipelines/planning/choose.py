@@ -7,6 +7,7 @@ run, decides the noise, so a poor comparison costs accuracy and never privacy.
 """
 
 import dataclasses
+import functools
 import math
 from collections.abc import Iterator, Mapping
 
@@ -16,8 +17,8 @@ from dp_pipelines.mechanisms.by_statistic import mechanism_of
 from dp_pipelines.metrics.base import UNITS
 from dp_pipelines.metrics.sums import Sum
 from dp_pipelines.planning import stage
-from dp_pipelines.planning.candidate import Calibrated, Candidate, Chosen, Families, Queries, TotalBudget
-from dp_pipelines.planning.expected_error import ExpectedErrors
+from dp_pipelines.planning.candidate import Calibrated, Candidate, Families, Queries, TotalBudget
+from dp_pipelines.planning.expected_error import ChosenPlan, ExpectedErrors
 from dp_pipelines.planning.noise_levels import fixed_noise
 from dp_pipelines.planning.noise_levels.integer_noise import settle
 from dp_pipelines.planning.rounds import Split
@@ -40,20 +41,20 @@ def search(queries: Queries, shares: Mapping[str, float], budget: TotalBudget, s
     # No stage alone gains by another law than all others have, so that the search begins with each law for all of them.
     places = (0,) if len(queries) == 1 else (0, -1)
     starts = [{name: of_stage[place] for name, of_stage in options.items()} for place in places]
-    errors = ExpectedErrors(queries, budget)
-    improved = [_improved(errors, options, start) for start in starts]
-    if all(improved[0][name] is improved[-1][name] for name in options):
+    errors = ExpectedErrors(queries, options, budget)
+    improved = [_improved(errors.of(start), options) for start in starts]
+    if all(improved[0].chosen[name] is improved[-1].chosen[name] for name in options):
         improved = improved[:1]
-    chosen = min((_with_single_flips(queries, choices, errors) for choices in improved), key=errors.score)
-    return settle(queries, chosen, budget, split, errors.level(chosen))
+    best = min((_with_single_flips(queries, plan, budget) for plan in improved), key=lambda plan: plan.score)
+    return settle(queries, best.chosen, budget, split, best.level())
 
 
-def _improved(errors: ExpectedErrors, options: Mapping[str, list[Candidate]], chosen: Chosen) -> Chosen:
-    """Each stage in turn takes the candidate that is best beside those of the others."""
+def _improved(plan: ChosenPlan, options: Mapping[str, list[Candidate]]) -> ChosenPlan:
+    """Each stage in turn takes the candidate that is best with those of the others."""
     for _ in range(1 if len(options) == 1 else 2):
         for name, of_stage in options.items():
-            chosen = min(({**chosen, name: candidate} for candidate in of_stage), key=errors.score)
-    return chosen
+            plan.take(name, min(of_stage, key=functools.partial(plan.score_with, name)))
+    return plan
 
 
 def candidates(query: Query, share: float, budget: TotalBudget) -> Iterator[Candidate]:
@@ -128,23 +129,26 @@ def centring_pays(query: Query, family: tuple[str, float, float]) -> bool:
     return gain > 0 and not alone
 
 
-def _with_single_flips(queries: Queries, chosen: Chosen, errors: ExpectedErrors) -> Chosen:
+def _with_single_flips(queries: Queries, plan: ChosenPlan, budget: TotalBudget) -> ChosenPlan:
     """Let single statistics take the other law where that lowers the expected error."""
-    if errors.budget.delta == 0:
-        return chosen
-    best = errors.score(chosen)
-    for name in queries:
-        if kind_of(queries[name]).one_law:
+    if budget.delta == 0:
+        return plan
+    best = plan.score
+    for name, query in queries.items():
+        if kind_of(query).one_law:
             continue
-        released = stage.released_statistics(queries[name], chosen[name].centred)
+        before = plan.chosen[name]
+        released = stage.released_statistics(query, before.centred)
         settled = {key for key, statistic in released.items() if mechanism_of(statistic).law is not None}
-        for item, law in chosen[name].laws.items():
-            selects = item == "selection" or (item == UNITS.name and chosen[name].strategy in ("laplace", "gaussian"))
+        for item, law in before.laws.items():
+            selects = item == "selection" or (item == UNITS.name and before.strategy in ("laplace", "gaussian"))
             if selects or item in settled:
                 continue
-            laws = FrozenMapping({**chosen[name].laws, item: "laplace" if law == "gaussian" else "gaussian"})
-            attempt = {**chosen, name: dataclasses.replace(chosen[name], laws=laws)}
-            score = errors.score(attempt)
+            chosen = plan.chosen[name]
+            laws = FrozenMapping({**chosen.laws, item: "laplace" if law == "gaussian" else "gaussian"})
+            attempt = dataclasses.replace(chosen, laws=laws)
+            score = plan.score_with(name, attempt)
             if score < best - GAIN:
-                chosen, best = attempt, score
-    return chosen
+                plan.take(name, attempt)
+                best = score
+    return plan

@@ -41,6 +41,10 @@ from dp_pipelines.selection import thresholds, truncated_geometric
 
 WEIGHTS = UnitWeights()
 
+# Equal stages have equal thresholds, which take milliseconds of exact arithmetic each.
+_weighted_threshold = functools.lru_cache(maxsize=1024)(thresholds.weighted_threshold)
+_count_threshold = functools.lru_cache(maxsize=1024)(thresholds.count_threshold)
+
 FIXED_SCALE = 1024
 """The scale, in steps, that a noise level is given which a metric asks for; it is met to within a part in 10^5."""
 
@@ -190,13 +194,16 @@ def noisy_statistics(query: Query, centred: tuple[tuple[str, float, float], ...]
     return FrozenMapping(weights)
 
 
-def released_statistics(query: Query, centred: tuple[tuple[str, float, float], ...]) -> dict[str, Statistic]:
+@functools.lru_cache(maxsize=1024)
+def released_statistics(query: Query, centred: tuple[tuple[str, float, float], ...]) -> FrozenMapping[Statistic]:
     """The statistics that metrics need, by name, in an order that does not depend on the order of the metrics."""
-    return {
-        statistic.name: statistic
-        for _, metric in query.sorted_metrics
-        for statistic in metric.statistics(basis_of(metric, query, centred))
-    }
+    return FrozenMapping(
+        {
+            statistic.name: statistic
+            for _, metric in query.sorted_metrics
+            for statistic in metric.statistics(basis_of(metric, query, centred))
+        }
+    )
 
 
 def fixed_statistic(metric: Metric) -> Statistic:
@@ -257,7 +264,7 @@ def build_stage(
     )
 
 
-def _refuse_misfit(query: Query, choices: StageChoices, released: dict[str, Statistic]) -> None:
+def _refuse_misfit(query: Query, choices: StageChoices, released: Mapping[str, Statistic]) -> None:
     """Choices may have been stored: they must be such as calibration makes for this very query."""
     laws = {key: choice.law for key, choice in choices.noises.items()}
     own = {metric.family for metric in query.metrics.values() if metric.stddev is not None}
@@ -351,7 +358,7 @@ def _selection(
         )
     if strategy == "weighted_gaussian":
         noise = _noise(WEIGHTS, query, choices.noises["selection"], scales)
-        threshold = thresholds.weighted_threshold(noise.law, 1 << WEIGHT_BITS, noise.step, most, delta)
+        threshold = _weighted_threshold(noise.law, 1 << WEIGHT_BITS, noise.step, most, delta)
         at = statistics.index(WEIGHTS.name)
         return Selection(strategy=strategy, min_users=first, statistic=at, noise=noise, threshold=threshold)
     own = choices.noises.get("selection")
@@ -365,7 +372,7 @@ def _selection(
         statistic=units,
         noise=compared,
         released=own is None,
-        threshold=thresholds.count_threshold(compared.law, at_first, most, delta),
+        threshold=_count_threshold(compared.law, at_first, most, delta),
     )
 
 

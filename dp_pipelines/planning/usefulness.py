@@ -5,13 +5,14 @@ numbers alone; every statement is computed from the calibrated noise by the metr
 covered: what bounds cut off; which share of a budget is best (`planning.choose`).
 """
 
+import collections
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dp_pipelines.accounting.comparison import rough_epsilon
 from dp_pipelines.accounting.estimate import Terms, rough
-from dp_pipelines.accounting.level_costs import columns, cost_by_level
+from dp_pipelines.accounting.level_costs import NOTHING, LevelCosts, LevelPart
 from dp_pipelines.accounting.mechanism_record import MechanismRecord
 from dp_pipelines.accounting.record_kinds import kind_of
 from dp_pipelines.errors import BudgetError
@@ -88,39 +89,78 @@ def without_each(
         delta: of all runs.
         runs: how many.
     """
-    kept, constant = list(records), set(fixed)
-    whole = rough_epsilon(kept, delta, runs=runs)
-    terms = [kind_of(record).terms(record) for record in kept]
-    scaled = [(record.stage, record.name) not in constant for record in kept]
-    groups = [record.group for record in kept]
-    found = {}
+    mechanisms, constant = list(records), set(fixed)
+    limit = rough_epsilon(mechanisms, delta, runs=runs)
+    terms = [kind_of(record).terms(record) for record in mechanisms]
+    scaled = [(record.stage, record.name) not in constant for record in mechanisms]
+    noisy = [follows and _is_noisy(part) for part, follows in zip(terms, scaled, strict=True)]
+    places: dict[str, list[int]] = collections.defaultdict(list)
+    for place, record in enumerate(mechanisms):
+        places[stage_of[record.stage]].append(place)
+    groups = collections.Counter(record.group for record in mechanisms if record.group is not None)
+    all_noisy, costs, factors = sum(noisy), dict[str | None, _Costs](), dict[str, float]()
     for name in dict.fromkeys(stage_of.values()):
-        left = [place for place, record in enumerate(kept) if stage_of[record.stage] != name]
-        if not any(scaled[place] and _is_noisy(terms[place]) for place in left):
+        left_out = places[name]
+        if all_noisy == sum(noisy[place] for place in left_out):
             continue
-        of_groups = dict.fromkeys(groups[place] for place in left if groups[place] is not None) or {None: None}
-        costs = [
-            _cost([(terms[n], scaled[n]) for n in left if groups[n] in (None, group)], delta, runs, whole)
-            for group in of_groups
-        ]
+        gone = (mechanisms[place].group for place in left_out)
+        remaining = groups - collections.Counter(group for group in gone if group is not None)
+        of_groups = []
+        for group in remaining or (None,):
+            if group not in costs:
+                members = [n for n, record in enumerate(mechanisms) if record.group in (None, group)]
+                costs[group] = _Costs(members, terms, scaled, delta, runs, limit)
+            of_groups.append(costs[group].without(left_out))
         try:
-            cost = functools.partial(_largest, costs)
-            found[name] = noise_search.least_level(cost, whole, start=1.0, tolerance=1e-3)
+            cost = functools.partial(_largest, of_groups)
+            factors[name] = noise_search.least_level(cost, limit, start=1.0, tolerance=1e-3)
         except BudgetError:  # what is left costs next to nothing
             continue
-    return found
+    return factors
 
 
-def _cost(parts: Sequence[tuple[Terms, bool]], delta: float, runs: int, against: float) -> Callable[[float], float]:
-    """Return a function from a noise level to about the epsilon of parts whose noise follows it, where that is True."""
-    if any(part.sampled for part, _ in parts):
-        return lambda level: rough([part.at(level if scaled else 1.0) for part, scaled in parts], delta, runs=runs)
-    return cost_by_level(
-        [columns(part, runs, scaled=scaled) for part, scaled in parts],
-        (runs * part.log_not_failed for part, _ in parts),
-        delta,
-        against=against,
-    )
+class _Costs:
+    """What the mechanisms that one unit meets cost at noise levels, about, without those of some stage.
+
+    Args:
+        members: places of these mechanisms among all.
+        terms, scaled: of all mechanisms: what they do, and whether their noise follows the level.
+        delta: of all runs.
+        runs: how many.
+        limit: the epsilon that costs are compared with.
+    """
+
+    def __init__(
+        self,
+        members: Sequence[int],
+        terms: Sequence[Terms],
+        scaled: Sequence[bool],
+        delta: float,
+        runs: int,
+        limit: float,
+    ) -> None:
+        self._members, self._terms, self._scaled, self._delta, self._runs = members, terms, scaled, delta, runs
+        self._sampled = {n for n in members if terms[n].sampled}
+        summed = [n for n in members if n not in self._sampled]
+        self._places = {n: place for place, n in enumerate(summed)}
+        parts = [LevelPart.of_terms(terms[n], runs, scaled=scaled[n]) for n in summed]
+        equal = {part: part for part in parts}
+        width = max((len(part.columns) for part in parts), default=0)
+        self._costs = LevelCosts([equal[part] for part in parts], delta, against=limit, width=width)
+
+    def without(self, left_out: Sequence[int]) -> Callable[[float], float]:
+        """Return a function from a noise level to an epsilon on the right side of the limit.
+
+        Args:
+            left_out: places of mechanisms among all.
+        """
+        if self._sampled - set(left_out):
+            terms, scaled, gone = self._terms, self._scaled, set(left_out)
+            left = [n for n in self._members if n not in gone]
+            return lambda level: rough(
+                [terms[n].at(level if scaled[n] else 1.0) for n in left], self._delta, runs=self._runs
+            )
+        return self._costs.cost({self._places[n]: NOTHING for n in left_out if n in self._places})
 
 
 def _largest(costs: Sequence[Callable[[float], float]], level: float) -> float:

@@ -50,7 +50,11 @@ class EvaluationGroups:
             raise RequestError(field=field, message=message, hint="all other values are one more group")
         if OTHERS in self.groups:
             message = f"contains {OTHERS!r}, which is what the group of all other values is called"
-            raise RequestError(field=field, message=message, hint="leave it out, or rename the value under columns:")
+            raise RequestError(
+                field=field,
+                message=message,
+                hint="leave it out, or rename the value first, in a job file under columns:",
+            )
         told = [value.isoformat() if isinstance(value, datetime.date) else value for value in self.groups]
         object.__setattr__(self, "groups", distinct(told, field, 1))
 

@@ -123,7 +123,9 @@ def distinct(values: Any, field: str, least: int) -> tuple[Any, ...]:
     if any(len(value.encode(errors="replace")) > LONGEST_TEXT for value in values if isinstance(value, str)):
         message = f"contains a text of more than {LONGEST_TEXT} bytes, which in a row counts as null"
         raise RequestError(
-            field=field, message=message, hint="shorten it by an expression under columns:, and here as well"
+            field=field,
+            message=message,
+            hint="shorten it first, in a job file by an expression under columns:, and here as well",
         )
     if any(unicodedata.category(sign) == "Cs" for value in values if isinstance(value, str) for sign in value):
         hint = "leave it out: no text column can hold it"

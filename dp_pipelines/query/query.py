@@ -172,7 +172,9 @@ class Query:
                 message = (
                     f"has columns {other!r} and {column!r}, which differ only by case: many readers take them for one"
                 )
-                raise RequestError(field="partition_by", message=message, hint="give one another name under columns:")
+                raise RequestError(
+                    field="partition_by", message=message, hint="give one another name, in a job file under columns:"
+                )
         for metric_name, metric in self.metrics.items():
             checks.metric_name(metric_name, "metrics")
             if not isinstance(metric, Metric):

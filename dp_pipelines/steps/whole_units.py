@@ -285,5 +285,5 @@ def _check_type(data_type: pa.DataType, name: str) -> None:
     flat = pa.types.is_primitive(plain) or pa.types.is_string(plain) or pa.types.is_binary(plain)
     flat |= pa.types.is_fixed_size_binary(plain) or pa.types.is_decimal(plain) or pa.types.is_null(plain)
     if not flat or pa.types.is_interval(plain):
-        hint = "extract what you need from it with columns: first"
+        hint = "extract what you need from it first, in a job file under columns:"
         raise RequestError(field=f"column {name!r}", message=f"has type {plain}, which examples cannot have", hint=hint)

@@ -6,19 +6,24 @@ Not covered: whether the score is a good one (test_weights).
 
 import cProfile
 import math
+from collections.abc import Callable
+from statistics import NormalDist
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dp_pipelines as dp
+from dp_pipelines.accounting import comparison
 from dp_pipelines.accounting.comparison import rough_epsilon
 from dp_pipelines.accounting.estimate import epsilon_of_sums, rough
 from dp_pipelines.accounting.mechanism_record import MechanismRecord
 from dp_pipelines.accounting.record_kinds import kind_of as record_kind_of
 from dp_pipelines.errors import BudgetError
-from dp_pipelines.planning import choose, expected_error, reserve, stage
-from dp_pipelines.planning.candidate import Chosen, Queries, TotalBudget
+from dp_pipelines.metrics.base import UNITS
+from dp_pipelines.planning import expected_error, reserve, stage
+from dp_pipelines.planning.candidate import SELECTION_DELTA, Candidate, Chosen, Queries, TotalBudget
 from dp_pipelines.planning.noise_levels import noise_search
 from dp_pipelines.planning.plan import Plan
 from dp_pipelines.query.query import PrivatePartitions, Query
@@ -29,10 +34,23 @@ PUBLIC = dp.PublicPartitions(keys=[("a",), ("b",)])
 class Straightforward:
     """Scores by their definition: every sum is made anew for every plan."""
 
-    def __init__(self, queries: Queries, budget: TotalBudget) -> None:
-        self.queries, self.budget = queries, budget
+    def __init__(self, queries: Queries, budget: TotalBudget, chosen: Chosen) -> None:
+        self.queries, self.budget, self.chosen = queries, budget, dict(chosen)
 
-    def level(self, chosen: Chosen) -> float:
+    def level(self) -> float:
+        return self._level(self.chosen)
+
+    @property
+    def score(self) -> float:
+        return self._score(self.chosen)
+
+    def score_with(self, name: str, candidate: Candidate) -> float:
+        return self._score({**self.chosen, name: candidate})
+
+    def take(self, name: str, candidate: Candidate) -> None:
+        self.chosen[name] = candidate
+
+    def _level(self, chosen: Chosen) -> float:
         budget, stages = self.budget, len(self.queries)
         free, asked = (
             [expected_error.terms(self.queries[n], chosen[n], budget, stages, asked=fixed) for n in chosen]
@@ -48,9 +66,9 @@ class Straightforward:
             raise BudgetError(field="budget", message="is too small")
         return noise_search.least_level(cost, budget.epsilon, start=1 / budget.epsilon, tolerance=1e-3)
 
-    def score(self, chosen: Chosen) -> float:
+    def _score(self, chosen: Chosen) -> float:
         try:
-            level = self.level(chosen)
+            level = self._level(chosen)
         except BudgetError:
             return math.inf
         total = 0.0
@@ -62,18 +80,49 @@ class Straightforward:
                     noise *= reserve.at_middle(query.bounds.candidates, law)
                     score += stage.noisy_statistics(query, candidate.centred)[item] * math.log(noise)
             if isinstance(query.partitions, PrivatePartitions):
-                half = expected_error.expected_half_keep(query, candidate, level, self.budget, len(self.queries))
+                half = expected_half_keep(query, candidate, level, self.budget, len(self.queries))
                 score += query.partitions.weight * math.log(half)
             total += candidate.of_weight * score
         return total
 
 
-class Both(expected_error.ExpectedErrors):
+def expected_half_keep(query: Query, candidate: Candidate, level: float, budget: TotalBudget, stages: int) -> float:
+    most = query.bounds.max_partitions
+    delta = SELECTION_DELTA * budget.delta / (budget.runs * stages * most)
+    if candidate.strategy == "truncated_geometric":
+        epsilon = candidate.coin_epsilon(level, query)
+        return 1 + math.log1p(math.expm1(epsilon) / (2 * delta)) / epsilon if epsilon < 700 else 1.0
+    item = "selection" if "selection" in candidate.laws else UNITS.name
+    noise = candidate.multiplier(item, level, budget)
+    if candidate.strategy != "weighted_gaussian":
+        noise *= reserve.at_middle(query.bounds.candidates, candidate.laws[item])
+    if candidate.laws[item] == "laplace":
+        return 1 + noise * max(0.0, math.log(1 / (2 * delta)))
+    tail = NormalDist().inv_cdf(1 - delta) if delta > 1e-15 else math.sqrt(2 * math.log(1 / delta))
+    if candidate.strategy == "weighted_gaussian":
+        return math.sqrt((1 + most) / 2) * (1 / math.sqrt(most) + noise * tail)
+    return 1 + noise * tail
+
+
+class Both(expected_error.ChosenPlan):
     """Fails where the two differ in a bit."""
 
-    def score(self, chosen: Chosen) -> float:
-        fast = super().score(chosen)
-        assert fast == Straightforward(self._queries, self.budget).score(chosen)
+    def __init__(self, errors: expected_error.ExpectedErrors, chosen: Chosen) -> None:
+        super().__init__(errors, chosen)
+        self.straightforward = Straightforward(errors.queries, errors.budget, chosen)
+
+    def score_with(self, name: str, candidate: Candidate) -> float:
+        fast = super().score_with(name, candidate)
+        assert fast == self.straightforward.score_with(name, candidate)
+        return fast
+
+    def take(self, name: str, candidate: Candidate) -> None:
+        super().take(name, candidate)
+        self.straightforward.take(name, candidate)
+
+    def level(self) -> float:
+        fast = super().level()
+        assert fast == self.straightforward.level()
         return fast
 
 
@@ -125,9 +174,13 @@ def plans(draw: st.DrawFn) -> dict[str, object]:
 @settings(deadline=None, max_examples=15)
 def test_every_score_of_a_search_is_that_of_the_straightforward_computation(arguments: dict[str, object]) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(choose, "ExpectedErrors", Both)
+        patch.setattr(expected_error, "ChosenPlan", Both)
         fast = _calibrated(arguments)
-        patch.setattr(choose, "ExpectedErrors", Straightforward)
+
+        def straightforward(errors: expected_error.ExpectedErrors, chosen: Chosen) -> Straightforward:
+            return Straightforward(errors.queries, errors.budget, chosen)
+
+        patch.setattr(expected_error, "ChosenPlan", straightforward)
         assert fast == _calibrated(arguments)
 
 
@@ -178,21 +231,50 @@ def test_an_epsilon_that_is_only_compared_is_on_the_side_of_the_whole_one(
         assert (compared <= limit) == (whole <= limit)
 
 
-def test_four_times_the_stages_take_a_small_multiple_of_the_calls() -> None:
-    def calls(number: int) -> int:
-        many = {
-            f"s{n}": Query(
-                privacy_unit="u",
-                partition_by="k",
-                metrics={"rows": dp.Count(), "total": dp.Sum("v", min_value=0, max_value=10 + n)},
-                bounds=dp.ContributionBounds(max_partitions_contributed=2, max_contributions_per_partition=1),
-                partitions=dp.PrivatePartitions(),
-            )
-            for n in range(number)
-        }
-        with cProfile.Profile() as profile:
-            Plan(epsilon=1.0, delta=1e-6, stages=many).to_json()
-        return sum(entry.callcount for entry in profile.getstats())
+def test_each_further_stage_takes_about_as_many_calls_as_the_one_before() -> None:
+    counts = {number: _calls(number) for number in (2, 20, 40, 80)}
+    first, then = (counts[40] - counts[20]) / 20, (counts[80] - counts[40]) / 40
+    assert then < 1.15 * first
+    assert then < 60_000  # 118,000 where each score adds up all stages
 
-    calls(2)
-    assert calls(40) < 6 * calls(10)  # where each score asks every stage it is ten times
+
+def test_stages_that_differ_in_names_alone_are_priced_once() -> None:
+    def compared(number: int) -> int:
+        return len(set(map(repr, _plan(number, 10).explain()["stages"].values())))
+
+    with pytest.MonkeyPatch.context() as patch:
+        counter = _Counter(comparison.compare)
+        patch.setattr(comparison, "compare", counter)
+        assert compared(6) == 1
+    assert counter.calls == 2  # all stages together, and one alone
+
+
+class _Counter:
+    """A function that counts its calls."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function, self.calls = function, 0
+
+    def __call__(self, *arguments: Any) -> Any:
+        self.calls += 1
+        return self.function(*arguments)
+
+
+def _plan(number: int, step: int = 1) -> Plan:
+    stages = {
+        f"s{n}": Query(
+            privacy_unit="u",
+            partition_by="k",
+            metrics={"rows": dp.Count(), "total": dp.Sum("v", min_value=0, max_value=10 + n * step)},
+            bounds=dp.ContributionBounds(max_partitions_contributed=2, max_contributions_per_partition=1),
+            partitions=dp.PrivatePartitions(),
+        )
+        for n in range(number)
+    }
+    return Plan(epsilon=1.0, delta=1e-6, stages=stages)
+
+
+def _calls(number: int) -> int:
+    with cProfile.Profile() as profile:
+        _plan(number).to_json()
+    return sum(entry.callcount for entry in profile.getstats())

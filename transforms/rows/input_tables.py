@@ -21,6 +21,7 @@ from dp_pipelines.errors import RequestError, nearest
 from dp_pipelines.kernels.columns.type_names import declared_types
 from dp_pipelines.kernels.layout import Layout
 from dp_pipelines.query.windows import Windows
+from dp_pipelines.transforms.program_words import for_programs
 from dp_pipelines.transforms.rows import cell_values
 from dp_pipelines.transforms.rows.element_types import ElementType, element_type
 from dp_pipelines.transforms.rows.row_batches import with_types
@@ -87,10 +88,7 @@ def check_layout(layout: Layout, types: Mapping[str, pa.DataType]) -> None:
     try:
         layout.wire(pa.schema(types.items()).empty_table())
     except RequestError as error:
-        hint, is_for_jobs, _ = (error.hint or "").partition(", e.g. columns: {")
-        if is_for_jobs:
-            hint += " in a step before, e.g. with beam.Map, and declare the type of what it makes"
-        raise RequestError(field=error.field, message=error.message, hint=hint) from None
+        raise for_programs(error) from None
 
 
 def known_types(element: ElementType, types: Types | None, columns: Sequence[str] | None) -> dict[str, pa.DataType]:
