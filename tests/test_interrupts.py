@@ -137,7 +137,12 @@ def test_a_group_of_errors_costs_its_row_whatever_is_in_it(error: BaseException)
 @pytest.mark.usefixtures("handled")
 @pytest.mark.parametrize("error", PLAIN_GROUPS)
 def test_a_group_without_an_interrupt_costs_its_row_where_nobody_watches(error: BaseException) -> None:
-    assert extract._each(float, [1.0, Raising(error), 3.0]) == [1.0, extract._FAILED, 3.0]
+    raised = ""
+    try:
+        assert extract._each(float, [1.0, Raising(error), 3.0]) == [1.0, extract._FAILED, 3.0]
+    except BaseException as ended:  # Pytest cannot show one with hostile methods as its context
+        raised = type(ended).__name__
+    assert raised == ""
 
 
 @pytest.mark.usefixtures("handled")
