@@ -286,14 +286,18 @@ def run_every(number: int, asked: argparse.Namespace, kept: Kept) -> int:
 
 
 def own_tests(module: str, tests: Sequence[str]) -> list[str]:
-    """Return the files of tests that import a module, the one with its name first; all files if none does."""
+    """Return the files of tests that have a module's name or import it; of all folders if none of these does."""
     name = module.rpartition(".")[2]
     files = [
         test
         for test in tests
-        if any((one + ".").startswith(module + ".") for one, _ in imports((ROOT / test).read_text(), "tests"))
+        if Path(test).stem == f"test_{name}"
+        or any((one + ".").startswith(module + ".") for one, _ in imports((ROOT / test).read_text(), "tests"))
     ]
-    return sorted(files, key=lambda test: (Path(test).stem != f"test_{name}", test)) or list(tests)
+    everywhere = [str(path.relative_to(ROOT)) for path in sorted((ROOT / "tests").rglob("test_*.py"))]
+    if not files and len(tests) < len(everywhere):
+        return own_tests(module, everywhere)
+    return sorted(files, key=lambda test: (Path(test).stem != f"test_{name}", test))
 
 
 def of_mutants(
@@ -326,7 +330,8 @@ def of_mutants(
         found = (path for room in sorted(rooms) for path in sorted((ROOT / room).rglob("test_*.py")))
         tests = [str(path.relative_to(ROOT)) for path in found if path.stem not in OTHER_PROCESSES]
         own = {mutant.module: own_tests(mutant.module, tests) for mutant in others} if direct else {}
-        tests = [test for test in tests if not direct or any(test in files_of for files_of in own.values())]
+        if direct:
+            tests = sorted({test for files_of in own.values() for test in files_of})
         must_be_the_copy(made.copies[0], tests[:1])
         seen = known(made, [[test] for test in tests], kept, IN_PROCESS, calls=not direct)
 
