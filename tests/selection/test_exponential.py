@@ -16,7 +16,7 @@ from scipy import stats
 
 from dp_pipelines.errors import RequestError
 from dp_pipelines.selection import exact
-from dp_pipelines.selection.exponential import CHOICES, exponential, permute_and_flip, top_k
+from dp_pipelines.selection.exponential import CHOICES, MOST_CANDIDATES, exponential, permute_and_flip, top_k
 
 FALSE_ALARM = 1e-9
 
@@ -312,3 +312,9 @@ def test_a_class_is_decided_by_as_many_words_as_it_takes(digits: int, side: int)
         return np.array([left.pop(0) if left else 0 for _ in range(n)], np.uint64)
 
     assert exact.weighted_class([0, 1], counts, rate, words=words) == (side + 1) // 2
+
+
+def test_a_whole_epsilon_is_taken_as_a_fraction_is_and_too_many_candidates_are_refused() -> None:
+    assert exponential(np.zeros((1, 1), np.int64), spread=1, epsilon=1).tolist() == [0]
+    with pytest.raises(RequestError, match="candidates"):
+        exponential(np.zeros((1, MOST_CANDIDATES + 1), np.int64), spread=1, epsilon=1)
