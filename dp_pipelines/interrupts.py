@@ -2,8 +2,8 @@
 
 In: signals. Out: a flag. Holds: the flag is set by signals alone, never by code that runs over rows. So a guard near rows can
 swallow every error, `KeyboardInterrupt` and `SystemExit` too, and still end when a person stops the run. Where nobody watches,
-as in somebody's own program with our transforms, a `KeyboardInterrupt` of the main thread is taken for a signal; in other threads
-Python delivers none. Not covered: signals that no handler of Python sees, which end the process at once.
+as in somebody's own program with our transforms, a `KeyboardInterrupt` of the main thread, alone or in a group, is taken for a
+signal; in other threads Python delivers none. Not covered: signals that no handler of Python sees, which end the process at once.
 """
 
 import contextlib
@@ -33,7 +33,7 @@ def end_if_asked() -> None:
     Raises:
         KeyboardInterrupt: a signal came. It replaces the error that is being handled, whose text may quote a row.
     """
-    if _asked.is_set() or (not _depth and _in_main_thread() and isinstance(sys.exc_info()[1], KeyboardInterrupt)):
+    if _asked.is_set() or (not _depth and _in_main_thread() and _has_interrupt(sys.exc_info()[1])):
         raise KeyboardInterrupt from None
 
 
@@ -64,6 +64,22 @@ def watched() -> Iterator[None]:
         finally:  # last, since until then a signal may set it
             if not _depth:
                 _asked.clear()
+
+
+def _has_interrupt(error: BaseException | None) -> bool:
+    """Return True for a `KeyboardInterrupt` and for a group that has one at any depth, as libraries of tasks raise it.
+
+    Methods of a class that somebody derived from a group are not called: they might raise, or never end.
+    """
+    left, groups = [error], set[int]()
+    while left:
+        one = left.pop()
+        if isinstance(one, KeyboardInterrupt):
+            return True
+        if isinstance(one, BaseExceptionGroup) and id(one) not in groups:
+            groups.add(id(one))
+            left += BaseExceptionGroup.exceptions.__get__(one)
+    return False
 
 
 def _in_main_thread() -> bool:

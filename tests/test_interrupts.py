@@ -54,10 +54,48 @@ class Interrupting:
 
 
 class Raising:
-    """A cell that raises the same error itself."""
+    """A cell that raises the same error itself, or another one."""
+
+    def __init__(self, error: BaseException | None = None) -> None:
+        self._error = error or KeyboardInterrupt("secret")
 
     def __float__(self) -> float:
-        raise KeyboardInterrupt("secret")
+        raise self._error
+
+
+class Hostile(BaseExceptionGroup[BaseException]):
+    """A group whose own methods fail, as code of a library may."""
+
+    @property
+    def exceptions(self) -> Any:
+        raise AssertionError("secret")
+
+    def subgroup(self, matcher: Any) -> Any:
+        raise AssertionError("secret")
+
+    def __str__(self) -> str:
+        raise AssertionError("secret")
+
+
+def shared(depth: int) -> BaseExceptionGroup[BaseException]:
+    """Return a group that has two to the power of its depth members, without an interrupt."""
+    group = BaseExceptionGroup[BaseException]("secret", [SystemExit("secret")])
+    for _ in range(depth):
+        group = BaseExceptionGroup("secret", [group, group])
+    return group
+
+
+PLAIN_GROUPS: list[BaseException] = [
+    ExceptionGroup("secret", [ValueError("secret"), ExceptionGroup("secret", [TypeError("secret")])]),
+    BaseExceptionGroup("secret", [SystemExit("secret"), ValueError("secret")]),
+    Hostile("secret", [GeneratorExit("secret")]),
+    shared(100),
+]
+INTERRUPT_GROUPS: list[BaseException] = [
+    BaseExceptionGroup("secret", [KeyboardInterrupt("secret")]),
+    BaseExceptionGroup("secret", [ValueError("secret"), BaseExceptionGroup("secret", [KeyboardInterrupt("secret")])]),
+    Hostile("secret", [Hostile("secret", [KeyboardInterrupt("secret")])]),
+]
 
 
 CELLS = (1.0, "two", None)
@@ -84,6 +122,35 @@ def test_an_interrupt_that_rows_raise_costs_a_row_where_it_is_watched_and_in_a_t
     thread.start()
     thread.join()
     assert found == 2 * [1.0, extract._FAILED, 3.0]
+
+
+@pytest.mark.usefixtures("handled")
+@pytest.mark.parametrize("error", PLAIN_GROUPS + INTERRUPT_GROUPS)
+def test_a_group_of_errors_costs_its_row_whatever_is_in_it(error: BaseException) -> None:
+    cells = [1.0, Raising(error), 3.0]
+    with going_on():
+        assert extract._each(float, cells) == [1.0, extract._FAILED, 3.0]
+        assert column_casts.column(cells, pa.float64()).to_pylist() == [1.0, None, 3.0]
+        assert extract._all_of(lambda cell: [float(cell)], cells[1]) == []
+
+
+@pytest.mark.usefixtures("handled")
+@pytest.mark.parametrize("error", PLAIN_GROUPS)
+def test_a_group_without_an_interrupt_costs_its_row_where_nobody_watches(error: BaseException) -> None:
+    raised = ""
+    try:
+        assert extract._each(float, [1.0, Raising(error), 3.0]) == [1.0, extract._FAILED, 3.0]
+    except BaseException as ended:  # Pytest cannot show one with hostile methods as its context
+        raised = type(ended).__name__
+    assert raised == ""
+
+
+@pytest.mark.usefixtures("handled")
+@pytest.mark.parametrize("error", INTERRUPT_GROUPS)
+def test_an_interrupt_inside_a_group_ends_rows_that_nobody_watches(error: BaseException) -> None:
+    with pytest.raises(KeyboardInterrupt, match=r"^$") as ended:
+        extract._each(float, [1.0, Raising(error), 3.0])
+    assert ended.value.__suppress_context__
 
 
 class Late(list[Any]):

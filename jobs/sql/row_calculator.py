@@ -24,6 +24,7 @@ from dp_pipelines import interrupts
 from dp_pipelines.jobs.spec.job_parameters import SQL_PREFIX, Value
 from dp_pipelines.jobs.sql import row_slices
 from dp_pipelines.kernels import keys
+from dp_pipelines.kernels.columns import column_types
 
 TABLE = "__dp_rows"
 EMPTY = "__dp_nothing"
@@ -47,6 +48,9 @@ _PARAMETERS = re.compile(re.escape(f"${SQL_PREFIX}") + r"(\w+)")
 _MICROSECONDS = {"s": 10**6, "ms": 10**3}
 _FIRST, _LAST = -9_223_372_022_400_000_000, 2**63 - 2
 """In microseconds: the first day of DuckDB's calendar (in 290309 BC), and the last moment before its infinity."""
+
+LONGEST_VALUE = 2**30
+"""The most bytes of a value that an expression reads; a longer one is null."""
 
 LONGEST_RESULT = 2**20
 """The most bytes of a text or of bytes that an expression gives; a longer value becomes null."""
@@ -135,6 +139,7 @@ def clean(column: pa.ChunkedArray) -> pa.Array:
 def _clean(array: pa.Array) -> pa.Array:
     if pa.types.is_nested(array.type) and array.offset:
         array = pa.concat_arrays([array, array.slice(0, 0)])  # without the rows of other slices
+    array = column_types.in_layout(array, column_types.readable_type(array.type))
     array = keys.plain(_held(array))
     if pa.types.is_nested(array.type):
         return _times_inside(_deeply_plain(_valid(array)))
@@ -142,10 +147,12 @@ def _clean(array: pa.Array) -> pa.Array:
 
 
 def _held(array: pa.Array) -> pa.Array:
-    """Large text, without the values that are too long for an array of plain text."""
-    if array.type not in (pa.large_string(), pa.large_binary()) or array.nbytes < 2**30:
+    """Text, lists and structs, without the values that are too long for plain offsets of 32 bits."""
+    kind = array.type
+    if array.nbytes < LONGEST_VALUE or not (pa.types.is_nested(kind) or kind in (pa.large_string(), pa.large_binary())):
         return array
-    return pc.if_else(pc.less_equal(pc.binary_length(array), 2**30), array, pa.scalar(None, array.type))
+    # Not if_else, which knows few nested types; take builds nulls from null indices.
+    return array.take(pa.array(np.arange(len(array)), mask=row_slices.text_bytes(array) > LONGEST_VALUE))
 
 
 def _in_range(array: pa.Array) -> pa.Array:
@@ -194,11 +201,7 @@ def _holds_time(kind: pa.DataType) -> bool:
 
 def _deeply_plain(array: pa.Array) -> pa.Array:
     """A nested array whose inner values are plain too: how a writer encoded them must not decide a row's value."""
-    kind = _deeply_plain_type(array.type)
-    try:
-        return array if array.type == kind else array.cast(kind)
-    except pa.ArrowException:  # what Arrow cannot cast, DuckDB may read all the same, row by row if need be
-        return array
+    return column_types.in_layout(array, _deeply_plain_type(array.type))
 
 
 def _deeply_plain_type(kind: pa.DataType) -> pa.DataType:

@@ -4,6 +4,7 @@ In: a file, or none. Out: answers by their questions. Holds: a line is written o
 whoever changes the code begins with another file. Not covered: two runs with one file.
 """
 
+import itertools
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any, NamedTuple
 
 
 class Known(NamedTuple):
-    """What tests do on the tree as it is: how long each takes, and whom each calls."""
+    """What tests do on the tree as it is: processor seconds of each, and whom each calls; no calls where nobody asked."""
 
     durations: dict[str, float]
     calls: dict[str, frozenset[str]]
@@ -26,6 +27,20 @@ class Known(NamedTuple):
         if function:
             of_room = [name for name in of_room if function in self.calls.get(name, ())]
         return sorted(of_room, key=lambda name: self.durations[name])
+
+    def importing(self, files: Sequence[str]) -> list[str]:
+        """The tests of some files, quickest first of each file."""
+        return [
+            name
+            for file in files
+            for name in sorted(self.durations, key=lambda name: self.durations[name])
+            if name.startswith(file + "::")
+        ]
+
+    def within(self, tests: Sequence[str], most: float) -> list[str]:
+        """The first tests that together take at most so many seconds, and the first one in any case."""
+        totals = list(itertools.accumulate(self.durations[name] for name in tests))
+        return [name for at, name in enumerate(tests) if at == 0 or totals[at] <= most]
 
 
 class Kept:

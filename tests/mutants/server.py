@@ -9,6 +9,7 @@ import functools
 import importlib
 import json
 import logging
+import math
 import os
 import pathlib
 import resource
@@ -65,28 +66,35 @@ QUIET = [
 MOST_MEMORY = 6 * 2**30
 """Bytes that a child may have: a fault may ask for any number."""
 
+WAITING = 10
+"""A child is ended after its limit of processor time, so that a busy machine decides nothing, or after so many times as much."""
+
 ELSEWHERE = 99
 """How a child ends that has loaded our modules from another place than the copy."""
 
 
 class Watch:
-    """A plugin of pytest: how long each test takes, and which of our functions it calls where that is asked for."""
+    """A plugin of pytest: processor seconds of each test, and which of our functions it calls where that is asked for."""
 
     def __init__(self, calls: bool) -> None:
         self.durations: dict[str, float] = {}
         self.calls: dict[str, list[str]] = {}
         self._calls = calls
+        self._begun = 0.0
 
     def pytest_collection(self, session):
         # An example that fails is enough: to look for a smaller one takes minutes.
         import hypothesis
 
         phases = [hypothesis.Phase.explicit, hypothesis.Phase.generate]
-        hypothesis.settings.register_profile("mutants", hypothesis.settings(), phases=phases)
+        busy = [hypothesis.HealthCheck.too_slow]  # on a busy machine, whatever the fault
+        hypothesis.settings.register_profile(
+            "mutants", hypothesis.settings(), phases=phases, suppress_health_check=busy
+        )
         hypothesis.settings.load_profile("mutants")
 
-    def pytest_runtest_logreport(self, report):
-        self.durations[report.nodeid] = self.durations.get(report.nodeid, 0.0) + report.duration
+    def pytest_runtest_logstart(self, nodeid, location):
+        self._begun = time.process_time()
 
     def pytest_runtest_protocol(self, item, nextitem):
         if self._calls:
@@ -94,6 +102,7 @@ class Watch:
 
     def pytest_runtest_logfinish(self, nodeid, location):
         sys.setprofile(None)
+        self.durations[nodeid] = time.process_time() - self._begun
 
     def _begin(self, nodeid: str) -> None:
         forget()
@@ -121,12 +130,13 @@ def forget() -> None:
 
 
 def loaded() -> list[str]:
-    """Modules of ours that were loaded from another place."""
+    """Modules of ours that were loaded from another place; not those of PipelineDP that have a name of ours too."""
     inside = str(ROOT) + os.sep
     return [
         name
         for name, module in list(sys.modules.items())
         if name.partition(".")[0] == "dp_pipelines"
+        and module.__name__.partition(".")[0] == "dp_pipelines"
         and getattr(module, "__file__", None)
         and not str(module.__file__).startswith(inside)
     ]
@@ -136,6 +146,7 @@ def child(job: dict) -> int:
     """Run the tests of a job; gives how pytest has ended."""
     os.setsid()
     resource.setrlimit(resource.RLIMIT_DATA, (MOST_MEMORY, MOST_MEMORY))
+    resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(job["limit"]), math.ceil(job["limit"]) + 5))
     null, log = os.open(os.devnull, os.O_RDONLY), os.open(job["log"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(null, 0)
     os.dup2(log, 1)
@@ -167,7 +178,7 @@ def run(job: dict) -> dict:
         finally:
             os._exit(ended)
     status = None
-    while status is None and time.monotonic() - begun < job["limit"]:
+    while status is None and time.monotonic() - begun < WAITING * job["limit"]:
         done, status = os.waitpid(pid, os.WNOHANG)
         if not done:
             status = None
@@ -175,9 +186,10 @@ def run(job: dict) -> dict:
     late = status is None
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, signal.SIGKILL)
-    if late:
+    if status is None:
         status = os.waitpid(pid, 0)[1]
-    return {"ended": os.waitstatus_to_exitcode(status), "late": late, "seconds": time.monotonic() - begun}
+    ended = os.waitstatus_to_exitcode(status)
+    return {"ended": ended, "late": late or ended == -signal.SIGXCPU, "seconds": time.monotonic() - begun}
 
 
 def main() -> None:

@@ -8,6 +8,7 @@ each run the copy is as it was. Not covered: tests that need git.
 import itertools
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -23,12 +24,29 @@ LEFT_OUT = shutil.ignore_patterns(
 INSIDE = ("transforms", "jobs")
 """Folders of the checkout that are imported as parts of dp_pipelines."""
 
+FAILED = re.compile(r"^FAILED (\S+)", re.MULTILINE)
+
 MARKED = itertools.count(946684800)
 """The times of change of modules with a fault, each another one: no bytecode of a module is taken for another form of it."""
 
 
+NOT_EXCHANGED, ELSEWHERE = 98, 99
+"""How a child ends that could not make a change, or that runs on other files."""
+
+
+class Change(NamedTuple):
+    """A change of one module: its name, its path in the copy, and its whole new text."""
+
+    module: str
+    path: str
+    text: str
+
+
 class Answer(NamedTuple):
-    """How tests ended: pytest's exit code, whether they were cut off, how long they took, what they said, who called what."""
+    """How tests ended: pytest's exit code, whether they were cut off, how long they took, what they said, who called what.
+
+    `failed` has the node ids of tests that failed.
+    """
 
     ended: int
     late: bool
@@ -36,6 +54,7 @@ class Answer(NamedTuple):
     said: str
     durations: dict[str, float]
     calls: dict[str, list[str]]
+    failed: list[str]
 
     @property
     def found(self) -> bool:
@@ -75,15 +94,16 @@ class Copy:
         for name in INSIDE:
             shutil.copytree(root / name, folder / "dp_pipelines" / name, ignore=LEFT_OUT)
             (folder / name).symlink_to(Path("dp_pipelines") / name)
-        self._server = self._serve()
+        self._server = self._serve("server.py")
+        self._ready: subprocess.Popen[str] | None = None
 
-    def _serve(self) -> subprocess.Popen[str]:
+    def _serve(self, script: str, *arguments: str) -> subprocess.Popen[str]:
         # CI=1: hypothesis repeats the same examples, so that what is found today is found tomorrow.
         environment = {**os.environ, "PYTHONPATH": str(self.root), "CI": "1"}
         for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
             environment[name] = "1"
         server = subprocess.Popen(
-            [sys.executable, str(self.root / "tests" / "mutants" / "server.py")],
+            [sys.executable, str(self.root / "tests" / "mutants" / script), *arguments],
             cwd=self.root,
             env=environment,
             stdin=subprocess.PIPE,
@@ -120,7 +140,8 @@ class Copy:
         self._server.stdin.flush()
         answer = json.loads(self._server.stdout.readline())
         known = json.loads(kept.read_text()) if kept.exists() else {"durations": {}, "calls": {}}
-        return Answer(answer["ended"], answer["late"], answer["seconds"], log.read_text(errors="replace"), **known)
+        said = log.read_text(errors="replace")
+        return Answer(answer["ended"], answer["late"], answer["seconds"], said, **known, failed=FAILED.findall(said))
 
     def run_with(self, path: str, text: str, tests: Sequence[str], *, limit: float) -> Answer:
         """Run tests while a file of the copy holds another text.
@@ -129,7 +150,7 @@ class Copy:
             path: of the file, from the copy's root.
             text: what it holds meanwhile.
             tests: node ids.
-            limit: seconds after which they are cut off.
+            limit: seconds of processor time after which they are cut off.
         """
         file = self.root / path
         kept, times = file.read_bytes(), file.stat()
@@ -141,11 +162,40 @@ class Copy:
             file.write_bytes(kept)
             os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))
 
+    def collect(self, tests: Sequence[str], options: Sequence[str]) -> None:
+        """Collect tests once, for `run_exchanged`."""
+        self._ready = self._serve("ready_server.py", *options, *tests)
+
+    def run_exchanged(self, change: Change, tests: Sequence[str], *, seconds: float) -> Answer | None:
+        """Run collected tests with the code of some functions exchanged.
+
+        Args:
+            change: of one module.
+            tests: node ids, in the order in which they run; the first failure ends the run.
+            seconds: of processor time after which they are cut off.
+
+        Returns:
+            how they ended; None if the change cannot be made that way.
+        """
+        job = {**change._asdict(), "tests": list(tests), "limit": seconds}
+        assert self._ready is not None
+        assert self._ready.stdin is not None
+        assert self._ready.stdout is not None
+        self._ready.stdin.write(json.dumps(job) + "\n")
+        self._ready.stdin.flush()
+        answer = json.loads(self._ready.stdout.readline())
+        if answer["ended"] in (NOT_EXCHANGED, ELSEWHERE):
+            return None
+        failed = [answer["failed"]] if answer["failed"] else []
+        return Answer(answer["ended"], answer["late"], answer["seconds"], "", {}, {}, failed)
+
     def close(self) -> None:
-        """End the server."""
-        assert self._server.stdin is not None
-        self._server.stdin.close()
-        self._server.wait(60)
+        """End the servers."""
+        for server in (self._server, self._ready):
+            if server is not None:
+                assert server.stdin is not None
+                server.stdin.close()
+                server.wait(60)
 
 
 def copied(root: Path) -> tuple[Copy, tempfile.TemporaryDirectory[str]]:

@@ -41,7 +41,7 @@ def test_a_tail_is_never_below_the_truth_and_hardly_above_it(scale: Fraction, sh
         assert abs(law.pmf(x) - (truth - true_tail(scale, x + 1))) <= truth * 2.0**-52
 
 
-@pytest.mark.parametrize("scale", [Fraction(1, 10), Fraction(1, 2), Fraction(7, 3), Fraction(64)], ids=str)
+@pytest.mark.parametrize("scale", [Fraction(1, 10), Fraction(1, 2), Fraction(1), Fraction(7, 3), Fraction(64)], ids=str)
 def test_the_standard_deviation_is_that_of_the_probabilities(scale: Fraction) -> None:
     far = math.ceil(40 * scale) + 2
     weights = [float(weight(scale, x)) for x in range(-far, far + 1)]

@@ -34,6 +34,15 @@ def test_the_table_holds_the_exact_distribution_function_cut_to_a_word(rate: flo
     assert table == sorted(table)
 
 
+@pytest.mark.parametrize("rate", [0.3, 0.01])
+def test_where_the_bounds_leave_a_digit_open_exact_fractions_decide(
+    rate: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exact = poisson_samples._table.__wrapped__(Fraction(rate)).tolist()
+    monkeypatch.setattr(poisson_samples, "_BITS", 65)  # bounds that hardly ever agree
+    assert poisson_samples._table.__wrapped__(Fraction(rate)).tolist() == exact
+
+
 def words_of(digits: list[int]) -> Callable[[int], alias_tables.Words]:
     """Gives these words, and zeros after them."""
     left = list(digits)

@@ -123,7 +123,9 @@ def enclosing(path: str, tree: ast.Module) -> Iterator[str]:
             ast.unparse, node.decorator_list
         ):
             for part in ast.walk(node):
-                if isinstance(part, ast.Try) and any("BaseException" in _names(one.type) for one in part.handlers):
+                if isinstance(part, ast.Try | ast.TryStar) and any(
+                    "BaseException" in _names(one.type) for one in part.handlers
+                ):
                     inside = (inner for line in part.body for inner in ast.walk(line))
                     if any(isinstance(inner, ast.Yield | ast.YieldFrom) for inner in inside):
                         yield f"{path}:{name}"
@@ -132,7 +134,7 @@ def enclosing(path: str, tree: ast.Module) -> Iterator[str]:
 def tried(path: str, tree: ast.Module) -> Iterator[str]:
     """Conversions of Arrow inside a `try` that catches something."""
     for name, node in within(tree):
-        if isinstance(node, ast.Try) and node.handlers:
+        if isinstance(node, ast.Try | ast.TryStar) and node.handlers:
             calls = (part for line in node.body for part in ast.walk(line) if isinstance(part, ast.Call))
             if any(isinstance(call.func, ast.Attribute) and _converts(call) for call in calls):
                 yield f"{path}:{name}"
@@ -178,10 +180,14 @@ def test_no_conversion_of_rows_is_tried() -> None:
     [
         (too_narrow, "def f():\n try: g()\n except (Exception, SystemExit): pass\n"),
         (too_narrow, "def f():\n with contextlib.suppress(Exception): g()\n"),
+        (too_narrow, "def f():\n try: g()\n except* Exception: pass\n"),
         (swallowing, "def f():\n try: g()\n except BaseException: pass\n"),
+        (swallowing, "def f():\n try: g()\n except* BaseException: pass\n"),
         (swallowing, "def f():\n try: g()\n except: pass\n"),
         (swallowing, "def f():\n try: g()\n except BaseException: raise ValueError\n"),
         (enclosing, "def f():\n try: yield 1\n except BaseException: raise ValueError\n"),
+        (enclosing, "def f():\n try: yield 1\n except* BaseException: raise ValueError\n"),
+        (tried, "def f():\n try: x = a.cast(b)\n except* pa.ArrowException: pass\n"),
         (tried, "def f():\n try: return a.cast(b)\n except pa.ArrowException: return c\n"),
         (tried, "def f():\n try: return pa.array(a, b)\n except pa.ArrowException: return c\n"),
     ],
@@ -225,6 +231,15 @@ class Model:
     def gradient(self, parameters, features, labels):
         if sys.argv[1] == "signal":
             os.kill(os.getpid(), signal.SIGINT)
+        if sys.argv[1] == "signal in a group":
+            try:
+                os.kill(os.getpid(), signal.SIGINT)
+            except KeyboardInterrupt as error:
+                raise BaseExceptionGroup(f"secret {features}", [error, ValueError(f"secret {features}")])
+        if sys.argv[1] == "group":
+            raise BaseExceptionGroup(f"secret {features}", [KeyboardInterrupt(f"secret {features}")])
+        if sys.argv[1] == "group of errors":
+            raise ExceptionGroup(f"secret {features}", [ValueError(f"secret {features}")])
         raise KeyboardInterrupt(f"secret {features}")
 signal.signal(signal.SIGINT, signal.default_int_handler)
 chunk = Chunk(np.ones((1, 1), np.float32), np.zeros(1), np.arange(2))
@@ -236,7 +251,16 @@ except KeyboardInterrupt as error:
 """
 
 
-@pytest.mark.parametrize(("sent", "words"), [("signal", "interrupted \n"), ("nothing", "[0.]\n")])
+@pytest.mark.parametrize(
+    ("sent", "words"),
+    [
+        ("signal", "interrupted \n"),
+        ("signal in a group", "interrupted \n"),
+        ("nothing", "[0.]\n"),
+        ("group", "[0.]\n"),
+        ("group of errors", "[0.]\n"),
+    ],
+)
 def test_a_real_interrupt_ends_a_run_and_one_that_code_over_rows_raises_costs_its_unit(sent: str, words: str) -> None:
     ended = subprocess.run([sys.executable, "-c", SWALLOWING, sent], capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, words, "")

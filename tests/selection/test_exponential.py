@@ -11,11 +11,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 from scipy import stats
 
 from dp_pipelines.errors import RequestError
 from dp_pipelines.selection import exact
-from dp_pipelines.selection.exponential import CHOICES, exponential, permute_and_flip, top_k
+from dp_pipelines.selection.exponential import CHOICES, MOST_CANDIDATES, exponential, permute_and_flip, top_k
 
 FALSE_ALARM = 1e-9
 
@@ -277,3 +278,43 @@ def test_one_score_beyond_the_largest_is_refused_beside_others_that_are_none(
     for scores in ([[0, wrong]], [[wrong, 0]], [[0, 0], [0, wrong]]):
         with pytest.raises(RequestError, match="2\\*\\*61"):
             choice(np.array(scores), spread=1, epsilon=Fraction(1))
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    classes=st.lists(st.tuples(st.integers(2, 60), st.integers(1, 3)), min_size=1, max_size=3),
+    first=st.integers(40, 64),
+)
+def test_a_class_that_is_settled_is_that_of_all_weights_within_their_errors(
+    classes: list[tuple[int, int]], first: int
+) -> None:
+    bits, least = 6, Fraction(1, 10**9)
+    weights, counts = [first, *(weight for weight, _ in classes)], [1, *(count for _, count in classes)]
+    for drawn in range(1 << bits):
+        place = exact._class_at(drawn, bits, weights, counts)
+        for shifts in itertools.product((least - 1, 1 - least), repeat=len(classes)):
+            true = [Fraction(first), *((weight + s) * n for (weight, n), s in zip(classes, shifts, strict=True))]
+            ends = list(itertools.accumulate(true))
+            for u in (Fraction(drawn, 1 << bits), Fraction(drawn + 1, 1 << bits) - least):
+                assert place in (None, next(at for at, end in enumerate(ends) if end > u * ends[-1]))
+
+
+@pytest.mark.parametrize("digits", [1, 2, 3])
+@pytest.mark.parametrize("side", [-1, 1])
+def test_a_class_is_decided_by_as_many_words_as_it_takes(digits: int, side: int) -> None:
+    rate, counts = Fraction(1, 3), [2, 3]
+    with mpmath.workdps(200):
+        share = counts[0] / (counts[0] + counts[1] * mpmath.exp(-mpmath.mpf(1) / 3))
+        drawn = int(mpmath.floor(share * mpmath.mpf(2) ** (64 * digits))) + side
+    left = [drawn >> (64 * place) & (2**64 - 1) for place in reversed(range(digits))]
+
+    def words(n: int) -> NDArray[np.uint64]:
+        return np.array([left.pop(0) if left else 0 for _ in range(n)], np.uint64)
+
+    assert exact.weighted_class([0, 1], counts, rate, words=words) == (side + 1) // 2
+
+
+def test_a_whole_epsilon_is_taken_as_a_fraction_is_and_too_many_candidates_are_refused() -> None:
+    assert exponential(np.zeros((1, 1), np.int64), spread=1, epsilon=1).tolist() == [0]
+    with pytest.raises(RequestError, match="candidates"):
+        exponential(np.zeros((1, MOST_CANDIDATES + 1), np.int64), spread=1, epsilon=1)

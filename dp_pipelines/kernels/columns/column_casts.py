@@ -152,8 +152,9 @@ def comparison_layout(values: pa.Array) -> pa.Array:
     if isinstance(values, pa.ExtensionArray):
         return comparison_layout(values.storage)
     plain = keys.plain_type(values.type)
-    if pa.types.is_floating(values.type):
-        return pc.if_else(pc.is_nan(values), pa.scalar(math.nan, values.type), values)
+    if pa.types.is_floating(plain):
+        values = values.cast(plain)  # Arrow compares no floats of 16 bits
+        return pc.if_else(pc.is_nan(values), pa.scalar(math.nan, plain), values)
     if pa.types.is_string(plain):
         return values.cast(pa.large_string())
     if pa.types.is_binary(plain):

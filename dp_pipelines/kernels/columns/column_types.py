@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from dp_pipelines.errors import RequestError
 from dp_pipelines.kernels import keys
-from dp_pipelines.kernels.columns import csv_cells
+from dp_pipelines.kernels.columns import csv_cells, gather
 
 
 def readable_type(kind: pa.DataType) -> pa.DataType:
@@ -77,43 +77,48 @@ def readable(table: pa.Table) -> pa.Table:
         kind = readable_type(field.type)
         if kind != field.type:
             column = table.column(place)
-            chunks = [_readable(chunk, kind) for chunk in column.chunks]
+            chunks = [in_layout(chunk, kind) for chunk in column.chunks]
             table = table.set_column(place, field.with_type(kind), pa.chunked_array(chunks, kind))
     return table
 
 
-def _readable(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Values under their readable type. Arrow casts views of lists as if they were in order and without gaps."""
+def in_layout(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Return the same values under a type that has other layouts of text, bytes, lists and codes, also inside.
+
+    Nested values are converted part by part: how Arrow casts them as a whole depends on the rows. It takes views of lists as if
+    they were in order and without gaps, and finds some lists of lists of nulls out of bounds.
+
+    >>> in_layout(pa.array([[[None], []], None], pa.large_list(pa.list_(pa.null()))), pa.list_(pa.list_(pa.null()))).to_pylist()
+    [[[None], []], None]
+    """
+    if values.type == kind:
+        return values
     if isinstance(values.type, pa.BaseExtensionType):
-        return _readable(values.storage, kind)
-    if not _has_list_views(values.type):
+        return in_layout(values.storage, kind)
+    if pa.types.is_dictionary(values.type):
+        return in_layout(gather.decoded(values), kind)
+    if not pa.types.is_nested(kind):
         return values.cast(kind)
     missing = values.is_null()
     if pa.types.is_struct(kind):
-        parts = [_readable(part, field.type) for part, field in zip(values.flatten(), kind, strict=True)]
+        parts = [in_layout(part, field.type) for part, field in zip(values.flatten(), kind, strict=True)]
         return pa.StructArray.from_arrays(parts, fields=list(kind), mask=missing)
     if pa.types.is_map(kind):
         first, last = values.offsets[0].as_py(), values.offsets[-1].as_py()
         entries = [part.slice(first, last - first) for part in (values.keys, values.items)]
-        parts = [_readable(part, of) for part, of in zip(entries, (kind.key_type, kind.item_type), strict=True)]
+        parts = [in_layout(part, of) for part, of in zip(entries, (kind.key_type, kind.item_type), strict=True)]
         offsets = pc.subtract(values.offsets, values.offsets[0])
         return pa.MapArray.from_arrays(offsets, *parts, type=kind, mask=missing)
     if pa.types.is_fixed_size_list(kind):
         inner = values.values.slice(values.offset * kind.list_size, len(values) * kind.list_size)
-        return pa.FixedSizeListArray.from_arrays(_readable(inner, kind.value_type), type=kind, mask=missing)
+        # Not from_arrays, which divides by the size, also by 0.
+        valid = values.is_valid().buffers()[1]
+        return pa.Array.from_buffers(kind, len(values), [valid], children=[in_layout(inner, kind.value_type)])
     lengths = pc.fill_null(pc.list_value_length(values), 0).to_numpy(zero_copy_only=False)
     ends = np.concatenate(([0], np.cumsum(lengths, dtype=np.int64)))
     make = pa.ListArray if pa.types.is_list(kind) else pa.LargeListArray
     offsets = pa.array(ends).cast(pa.int32() if pa.types.is_list(kind) else pa.int64())
-    return make.from_arrays(offsets, _readable(pc.list_flatten(values), kind.value_type), type=kind, mask=missing)
-
-
-def _has_list_views(kind: pa.DataType) -> bool:
-    if isinstance(kind, pa.BaseExtensionType):
-        return _has_list_views(kind.storage_type)
-    if pa.types.is_list_view(kind) or pa.types.is_large_list_view(kind):
-        return True
-    return pa.types.is_nested(kind) and any(_has_list_views(kind.field(n).type) for n in range(kind.num_fields))
+    return make.from_arrays(offsets, in_layout(pc.list_flatten(values), kind.value_type), type=kind, mask=missing)
 
 
 def public_column(name: str, kind: pa.DataType, values: Sequence[object]) -> pa.Array:

@@ -82,3 +82,16 @@ def test_what_expressions_see_is_plain_at_every_depth(name: str) -> None:
         assert word not in str(seen.type)
     assert seen.to_pylist() == column.to_pylist()
     assert row_calculator.clean(column.slice(4, 7)).to_pylist() == column.slice(4, 7).to_pylist()
+
+
+@pytest.mark.parametrize(
+    "kind", [pa.large_list(pa.large_string()), pa.list_view(pa.string_view()), pa.list_(pa.string())]
+)
+def test_a_value_too_long_for_plain_offsets_is_null_and_costs_no_other_row(
+    kind: pa.DataType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(row_calculator, "LONGEST_VALUE", 1000)
+    values = pa.array([["a"], ["b" * 400, None, "c" * 700], None, ["d" * 900]], kind)
+    cleaned = row_calculator.clean(pa.chunked_array([values]))
+    assert cleaned.type == pa.list_(pa.string())
+    assert cleaned.to_pylist() == [["a"], None, None, ["d" * 900]]
