@@ -97,7 +97,9 @@ def test_nested_values_keep_their_values_under_a_plain_type_whatever_other_rows_
     assert made.type == plain
     assert made.to_pylist() == pa.array(rows, plain).slice(start).to_pylist()
     cleaned = row_calculator.clean(pa.chunked_array([values]))
-    assert cleaned.to_pylist() == [row_calculator.clean(pa.chunked_array([row])).to_pylist()[0] for row in split(values)]
+    assert cleaned.to_pylist() == [
+        row_calculator.clean(pa.chunked_array([row])).to_pylist()[0] for row in split(values)
+    ]
 
 
 def split(values: pa.Array) -> list[pa.Array]:
