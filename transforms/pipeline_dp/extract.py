@@ -24,6 +24,7 @@ from dp_pipelines.errors import RequestError
 from dp_pipelines.kernels.columns import gather
 from dp_pipelines.noise import entropy
 from dp_pipelines.transforms.pipeline_dp import keys
+from dp_pipelines.transforms.rows.each_row import of_each
 
 UNIT, PARTITION, VALUE = "privacy_id", "partition_key", "value"
 
@@ -202,20 +203,8 @@ def tables(rows: Iterable[Any], reader: RowReader) -> Iterator[pa.Table]:
 
 
 def _each(function: Callable[[Any], Any], rows: list[Any]) -> list[Any]:
-    """What a function gives for each row; `_FAILED` where it raises.
-
-    It is called once for a row, since it may change it: else one row that raises would cost rows of others.
-    """
-    found: list[Any] = []
-    made = map(function, rows)
-    while len(found) < len(rows):
-        try:
-            found.extend(made)  # keeps what comes before a row that raises; the next call goes on behind that row
-        except BaseException:  # in words that may quote the row; `exit()` too
-            interrupts.end_if_asked()
-        if len(found) < len(rows):  # an interrupt may come behind the last row
-            found.append(_FAILED)  # where it raised; StopIteration ends `extend` without an error
-    return found
+    """What a function gives for each row; `_FAILED` where it raises."""
+    return of_each(function, rows, _FAILED)
 
 
 def _all_of(function: Callable[[Any], Iterable[Any]], row: Any) -> list[Any]:
