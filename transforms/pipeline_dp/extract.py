@@ -262,7 +262,7 @@ def _number(value: Any) -> float:
         if isinstance(value, np.ndarray) and value.ndim == 0:
             value = value[()]
         is_number = isinstance(value, (numbers.Real, np.bool_, decimal.Decimal))
-        if not is_number:
+        if not is_number or isinstance(value, np.timedelta64):  # which NumPy counts among whole numbers
             return float("nan")
         try:
             return float(value)
@@ -286,6 +286,8 @@ def _vectors(values: list[Any], size: int) -> pa.Array:
 def _vector(value: Any, size: int) -> np.ndarray[Any, Any] | None:
     """A copy of a value as a vector: the program's own array stays as it is. None where it is none of this size."""
     try:
+        if isinstance(value, np.ma.MaskedArray):  # some of whose values are hidden
+            return None
         vector = np.array(value)
         if vector.dtype.kind not in "fiub" or vector.shape != (size,):
             return None
