@@ -240,20 +240,33 @@ def _samples(kind: pa.DataType) -> list[Any]:
     return next((values for fits, values in plain if fits(kind)), [])
 
 
-def check_tables(pcoll: beam.PCollection[Any]) -> None:
-    """Refuse input that is no batch, or is known not to hold Arrow tables, where nothing else is read.
+def tables_alone(pcoll: beam.PCollection[Any], label: str = "OnlyTables") -> beam.PCollection[pa.Table]:
+    """Return the Arrow tables of an input, where nothing else is read.
+
+    Args:
+        pcoll: a batch of tables. Other elements, which no type hint announces, are dropped.
+        label: of the step that drops them.
 
     Raises:
-        RequestError: as said.
+        RequestError: it is no batch, or neither its type hint nor a step before says that it holds tables.
     """
     check_batch(pcoll)
     element = element_type(pcoll)
-    if not (element.is_table or element.unsaid):
+    if element.is_table:
+        return pcoll
+    if not element.unsaid:
         raise RequestError(
             field="input",
             message=f"holds {element.words}, not pyarrow tables",
             hint="put FromRows(types=...) before it",
         )
+    if not has_tables_before(pcoll):
+        raise RequestError(
+            field="input",
+            message="holds elements without a type hint, and pyarrow tables are read here",
+            hint="say so in the step that makes them, .with_output_types(pyarrow.Table), or put FromRows(types=...) before it",
+        )
+    return pcoll | label >> beam.ParDo(ToTables(None, unsaid=True)).with_output_types(pa.Table)
 
 
 def check_batch(pcoll: beam.PCollection[Any], windows: Windows | None = None) -> None:
