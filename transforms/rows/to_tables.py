@@ -93,11 +93,20 @@ def table_of(rows: list[Any], types: Mapping[str, pa.DataType]) -> pa.Table:
             name: cell_values.column(of_each(operator.methodcaller("get", name), rows), kind)
             for name, kind in types.items()
         })  # fmt: skip
+    if all(map(_is_named_tuple, map(type, rows))):  # quicker than a reader of each row
+        return pa.table({
+            name: cell_values.column(of_each(functools.partial(_attribute, name=name), rows), kind)
+            for name, kind in types.items()
+        })  # fmt: skip
     reads = of_each(reader, rows, _no_cell)
     return pa.table({
         name: cell_values.column(of_each(operator.methodcaller("__call__", name), reads), kind)
         for name, kind in types.items()
     })  # fmt: skip
+
+
+def _is_named_tuple(kind: type) -> bool:
+    return type(kind) is type and kind.__base__ is tuple  # of no class of classes, which might raise
 
 
 def reader(row: Any) -> Read:
