@@ -25,7 +25,7 @@ from dp_pipelines.steps.write_examples import examples_written
 from dp_pipelines.training.examples.split import refuse_name
 from dp_pipelines.transforms.beam_flow import BeamFlow, collection_of
 from dp_pipelines.transforms.release_transform import PublicTransform
-from dp_pipelines.transforms.rows.input_tables import check_tables
+from dp_pipelines.transforms.rows.input_tables import tables_alone
 from dp_pipelines.transforms.shard_counts import check_shards, shards_of
 
 
@@ -77,7 +77,7 @@ class BoundedExamples(PublicTransform):
 
     def expand(self, pcoll: beam.PCollection[Any]) -> beam.PCollection[str]:
         """Shard, bound, compute, bound, write: one shuffle."""
-        check_tables(pcoll)
+        pcoll = tables_alone(pcoll)
         assert self.salt is not None
         assert self.reads is not None
         written = examples_written(

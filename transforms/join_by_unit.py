@@ -21,7 +21,7 @@ from dp_pipelines.steps.unit_join import JoinSide, UnitJoin, common_type, is_nes
 from dp_pipelines.steps.whole_units import MOST_ROWS
 from dp_pipelines.transforms.beam_flow import BeamFlow, collection_of
 from dp_pipelines.transforms.release_transform import PublicTransform
-from dp_pipelines.transforms.rows.input_tables import Types, check_tables
+from dp_pipelines.transforms.rows.input_tables import Types, tables_alone
 from dp_pipelines.transforms.shard_counts import check_shards, shards_of
 
 Names = str | Sequence[str]
@@ -129,8 +129,8 @@ class JoinByUnit(PublicTransform):
 
     def expand(self, pcolls: tuple[beam.PCollection[Any], beam.PCollection[Any]]) -> beam.PCollection[pa.Table]:
         """Cut both by unit, and join in the shards: one shuffle."""
-        left, right = pcolls
-        check_tables(left)
-        check_tables(right)
+        left, right = (
+            tables_alone(pcoll, f"{side}Tables") for pcoll, side in zip(pcolls, ("Left", "Right"), strict=True)
+        )
         shards = shards_of(left.pipeline, self.num_shards)
         return collection_of(joined_on_unit(BeamFlow(left), BeamFlow(right), self._join, shards, self._salt))

@@ -20,7 +20,7 @@ from dp_pipelines.planning.stage import StagePlan
 from dp_pipelines.sample_and_aggregate.blocks import Blocks, Function, check_function, ordered, run
 from dp_pipelines.transforms.private_aggregate import PrivateAggregate
 from dp_pipelines.transforms.release_transform import ReleaseTransform
-from dp_pipelines.transforms.rows.input_tables import check_tables
+from dp_pipelines.transforms.rows.input_tables import tables_alone
 
 
 @dataclasses.dataclass(eq=False)
@@ -76,7 +76,7 @@ class SampleAndAggregate(ReleaseTransform):
 
     def expand(self, pcoll: beam.PCollection[Any]) -> beam.PCollection[pa.Table]:
         """Cut into blocks, run, release."""
-        check_tables(pcoll)
+        pcoll = tables_alone(pcoll)
         assert self.salt is not None
         cut = pcoll | "ToBlocks" >> beam.ParDo(_ToBlocks(self.blocks, self.columns, self.salt)).with_output_types(
             tuple[int, pa.Table]

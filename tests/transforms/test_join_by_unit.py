@@ -10,7 +10,7 @@ import apache_beam as beam
 import duckdb
 import pyarrow as pa
 import pytest
-from apache_beam.testing.util import assert_that
+from apache_beam.testing.util import assert_that, equal_to
 
 from dp_pipelines.errors import RequestError
 from dp_pipelines.kernels import shard
@@ -48,6 +48,24 @@ def test_rows_are_joined_as_duckdb_joins_them(keeps: bool) -> None:
         both = tuple(pipeline | name >> beam.Create([t]) for name, t in (("Left", LEFT), ("Right", RIGHT)))
         joined = both | JoinByUnit(**BOTH, on=[("day", "visited")], keeps_unmatched=keeps, num_shards=3)
         assert_that(joined, same)
+
+
+def _as_it_is(element: Any) -> Any:
+    return element
+
+
+def test_elements_that_are_no_tables_are_dropped_and_refused_where_nothing_says_that_there_are_tables() -> None:
+    """A step may make one for some tables only, so that whether there is one is private."""
+    with beam.Pipeline(runner="FnApiRunner") as pipeline:
+        left, right = (pipeline | name >> beam.Create([t]) for name, t in (("Left", LEFT), ("Right", RIGHT)))
+        odd = pipeline | "Odd" >> beam.Create(["a", {"customer": 1}, 5]).with_output_types(Any)
+        mixed = (left, odd) | beam.Flatten() | "Same" >> beam.Map(_as_it_is).with_output_types(Any)
+        joined = (mixed, right) | JoinByUnit(**BOTH, num_shards=3)
+        assert_that(joined | beam.Map(lambda table: table.num_rows) | beam.CombineGlobally(sum), equal_to([4]))
+    with pytest.raises(
+        RequestError, match="input: holds elements without a type hint, and pyarrow tables are read here; say"
+    ):
+        (odd, right) | "Again" >> JoinByUnit(**BOTH)
 
 
 @pytest.mark.parametrize(

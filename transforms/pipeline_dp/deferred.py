@@ -23,7 +23,7 @@ from dp_pipelines.steps.step import Sharded, Step
 from dp_pipelines.transforms import once
 from dp_pipelines.transforms.beam_flow import BeamFlow, collection_of
 from dp_pipelines.transforms.pipeline_dp.budget_accounting import Planned
-from dp_pipelines.transforms.rows.input_tables import check_tables
+from dp_pipelines.transforms.rows.input_tables import tables_alone
 from dp_pipelines.transforms.shard_counts import shards_of
 
 
@@ -42,7 +42,7 @@ class DeferredRelease(beam.PTransform):
 
     def expand(self, pcoll: beam.PCollection[pa.Table]) -> beam.PCollection[pa.Table]:
         """As `PrivateAggregate` does."""
-        check_tables(pcoll)
+        pcoll = tables_alone(pcoll)
         planned = self.planned
         once.note(pcoll, lambda: planned.stage)  # called when the pipeline runs: budgets must be computed by then
         salt = int(entropy.words(1)[0])

@@ -24,6 +24,7 @@ from dp_pipelines.errors import RequestError
 from dp_pipelines.kernels.columns import gather
 from dp_pipelines.noise import entropy
 from dp_pipelines.transforms.pipeline_dp import keys
+from dp_pipelines.transforms.rows.each_row import of_each
 
 UNIT, PARTITION, VALUE = "privacy_id", "partition_key", "value"
 
@@ -202,20 +203,8 @@ def tables(rows: Iterable[Any], reader: RowReader) -> Iterator[pa.Table]:
 
 
 def _each(function: Callable[[Any], Any], rows: list[Any]) -> list[Any]:
-    """What a function gives for each row; `_FAILED` where it raises.
-
-    It is called once for a row, since it may change it: else one row that raises would cost rows of others.
-    """
-    found: list[Any] = []
-    made = map(function, rows)
-    while len(found) < len(rows):
-        try:
-            found.extend(made)  # keeps what comes before a row that raises; the next call goes on behind that row
-        except BaseException:  # in words that may quote the row; `exit()` too
-            interrupts.end_if_asked()
-        if len(found) < len(rows):  # an interrupt may come behind the last row
-            found.append(_FAILED)  # where it raised; StopIteration ends `extend` without an error
-    return found
+    """What a function gives for each row; `_FAILED` where it raises."""
+    return of_each(function, rows, _FAILED)
 
 
 def _all_of(function: Callable[[Any], Iterable[Any]], row: Any) -> list[Any]:
@@ -273,7 +262,7 @@ def _number(value: Any) -> float:
         if isinstance(value, np.ndarray) and value.ndim == 0:
             value = value[()]
         is_number = isinstance(value, (numbers.Real, np.bool_, decimal.Decimal))
-        if not is_number:
+        if not is_number or isinstance(value, np.timedelta64):  # which NumPy counts among whole numbers
             return float("nan")
         try:
             return float(value)
@@ -297,6 +286,8 @@ def _vectors(values: list[Any], size: int) -> pa.Array:
 def _vector(value: Any, size: int) -> np.ndarray[Any, Any] | None:
     """A copy of a value as a vector: the program's own array stays as it is. None where it is none of this size."""
     try:
+        if isinstance(value, np.ma.MaskedArray):  # some of whose values are hidden
+            return None
         vector = np.array(value)
         if vector.dtype.kind not in "fiub" or vector.shape != (size,):
             return None

@@ -55,6 +55,9 @@ _CLASSES = (
 )
 """Classes whose values are keys, with their subclasses; NumPy's scalars are Python's."""
 
+_NUMPY_WITHOUT = (np.timedelta64, np.longdouble, np.complexfloating, np.void, np.object_)
+"""Classes of NumPy whose values are no keys: Python has no such value, or none that is a key."""
+
 DEEPEST = 20
 """Tuples inside tuples."""
 
@@ -76,7 +79,9 @@ def has_keys(cls: type) -> bool:
     >>> has_keys(datetime.datetime), has_keys(object), has_keys(datetime.time)
     (True, True, False)
     """
-    return issubclass(cls, (*_CLASSES, np.generic)) or any(issubclass(one, cls) for one in _CLASSES)
+    if issubclass(cls, np.generic):
+        return not issubclass(cls, _NUMPY_WITHOUT)
+    return issubclass(cls, _CLASSES) or any(issubclass(one, cls) for one in _CLASSES)
 
 
 def encoded(values: Sequence[Any], *, units: bool = False) -> pa.Array:
@@ -214,15 +219,22 @@ def _plain_decimal(value: decimal.Decimal) -> bytes:
 
 
 def _of_numpy(value: np.generic) -> Any:
-    """Python's value of a scalar of NumPy; a time is one, whatever its unit."""
-    if isinstance(value, np.timedelta64):
-        raise NoKeyError("cannot be a key")  # some units would become a whole number
+    """Python's value of a scalar of NumPy. A time is a `datetime`, since times of all units that are the same are equal there."""
+    if isinstance(value, _NUMPY_WITHOUT):
+        raise NoKeyError("cannot be a key")  # some durations would become a whole number
+    if isinstance(value, (str, bytes)):  # whose `item` ends at a zero
+        return value
     if isinstance(value, np.datetime64):
         try:
-            return numpy_times.python_time(value)
+            time = numpy_times.python_time(value)
         except ValueError as error:
             raise NoKeyError(str(error)) from None
+        return time if isinstance(time, datetime.datetime) else _midnight(time)
     return value.item()
+
+
+def _midnight(day: datetime.date) -> datetime.datetime:
+    return datetime.datetime(day.year, day.month, day.day)
 
 
 def _time(value: datetime.datetime) -> bytes:
@@ -234,16 +246,20 @@ def _time(value: datetime.datetime) -> bytes:
         raise NoKeyError("has nanoseconds, which no time of Python has")
     if not datetime.MINYEAR <= value.year <= datetime.MAXYEAR:
         raise NoKeyError("is outside the years 1 to 9999")
-    if value.tzinfo is None:
+    if value.utcoffset() is None:
         return _TIME + datetime.datetime.isoformat(value).encode()
     return _AWARE + datetime.datetime.isoformat(value.astimezone(datetime.UTC)).encode()
 
 
-def _number_of_id(value: Any) -> Any:
-    """Return the number that represents all numbers that are equal to this one, so that they are one privacy id."""
+def _of_id(value: Any) -> Any:
+    """Return the value that represents all those that are equal to this one, so that they are one privacy id."""
+    if isinstance(value, datetime.datetime):
+        return value.replace(fold=0) if value.fold else value  # Python compares times of one zone without it
+    if isinstance(value, datetime.date):
+        return _midnight(value)  # a day of NumPy is equal to a date and to a time
     if isinstance(value, decimal.Decimal) and not value.is_finite():
         return float(value)
-    if isinstance(value, decimal.Decimal) and abs(value.adjusted()) < LONGEST:
+    if isinstance(value, decimal.Decimal) and (not value or abs(value.adjusted()) < LONGEST):
         if value == value.to_integral_value():
             return int(value)
         near = float(value)
@@ -261,7 +277,7 @@ def _encode(value: Any, depth: int, units: bool = False) -> bytes:
     if isinstance(value, np.generic):
         value = _of_numpy(value)
     if units:
-        value = _number_of_id(value)
+        value = _of_id(value)
     if value is None or isinstance(value, bool):
         return {None: _NONE, False: _FALSE, True: _TRUE}[value]
     if isinstance(value, int):
@@ -284,12 +300,12 @@ def _encode(value: Any, depth: int, units: bool = False) -> bytes:
         return _UUID + value.int.to_bytes(16, "big")
     if isinstance(value, decimal.Decimal):
         return _plain_decimal(decimal.Decimal(value))
-    if isinstance(value, enum.Enum):
-        return _member(value)
     if isinstance(value, datetime.datetime):
         return _time(value)
     if isinstance(value, datetime.date):
         return _DATE + datetime.date.isoformat(value).encode()
+    if isinstance(value, enum.Enum):
+        return _member(value)
     raise NoKeyError("cannot be a key")
 
 

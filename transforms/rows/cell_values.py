@@ -3,7 +3,7 @@
 In: Python, NumPy, Beam and Arrow values; a public type. Out: Arrow arrays of that type. Holds: the class of a cell and its own
 value decide what it becomes, and nothing else does; no cell raises. Two conversions lose a little, as their column declares:
 numbers become the nearest number of a floating type, and times are cut to the unit of their column, which for a date is the UTC
-day. docs/beam.md has the table. Not covered: times of day, durations and other rare types, which Arrow converts.
+day. docs/beam.md has the table. Not covered: extension types, whose cells Arrow converts.
 """
 
 import collections
@@ -12,38 +12,20 @@ import decimal
 import fractions
 import functools
 import math
-import re
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
 import pyarrow as pa
-from apache_beam.utils.timestamp import Timestamp
 
 from dp_pipelines import interrupts
 from dp_pipelines.kernels.columns import column_casts
-from dp_pipelines.transforms.rows import numpy_times
-
-Convert = Callable[[Any], Any]
-"""Takes a cell of one class and returns a value that Arrow takes for the type; raises where the cell does not fit."""
+from dp_pipelines.transforms.rows import time_cells
+from dp_pipelines.transforms.rows.no_fit import Convert, NoFitError, same
 
 MOST_DIGITS = 400
 """Digits of a Decimal that becomes a whole number: no column has more."""
-
-_ISO = re.compile(
-    r"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d{1,9})?)?(?:Z|[+-]\d\d:?\d\d)?)?", re.ASCII
-)  # of what Python reads, the forms without a second meaning
-
-_FRACTION = re.compile(r"\.(\d{1,9})", re.ASCII)
-
-_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
-
-_NANOSECONDS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
-
-
-class NoFitError(ValueError):
-    """A cell does not fit its column. Its text says why, without the cell's value; only `check_row` shows it."""
 
 
 def column(cells: Sequence[Any], kind: pa.DataType) -> pa.Array:
@@ -55,7 +37,7 @@ def column(cells: Sequence[Any], kind: pa.DataType) -> pa.Array:
 
     >>> column([1, 1.0, 1.9, True, None], pa.int64()).to_pylist()
     [1, 1, None, None, None]
-    >>> column([Timestamp(1767571200), "2026-01-05T09:30:00Z", 20458], pa.date32()).to_pylist()
+    >>> column([datetime.datetime(2026, 1, 5, 9, 30), "2026-01-05T09:30:00Z", 20458], pa.date32()).to_pylist()
     [datetime.date(2026, 1, 5), datetime.date(2026, 1, 5), None]
     """
     if pa.types.is_dictionary(kind):
@@ -86,11 +68,6 @@ def why_null(cell: Any, kind: pa.DataType) -> str | None:
     if value is None:
         return "is missing"
     return f"is outside the range of {plain}" if column([cell], plain).null_count else None
-
-
-def same(cell: Any) -> Any:
-    """Return the cell as it is: Arrow converts it without loss."""
-    return cell
 
 
 def converter(cls: type, kind: pa.DataType) -> Convert:
@@ -142,7 +119,11 @@ def _converter(cls: type, kind: pa.DataType) -> Convert:
 def fits_never(cls: type, kind: pa.DataType) -> bool:
     """Return True if no cell of a class fits a column: public facts, known before there are cells."""
     convert = converter(cls, column_casts.plain_kind(kind))
-    return (convert.func if isinstance(convert, functools.partial) else convert) in (_refused, _no_number, _no_time)
+    return (convert.func if isinstance(convert, functools.partial) else convert) in (
+        _refused,
+        _no_number,
+        time_cells.no_time,
+    )
 
 
 def _value(cell: Any, kind: pa.DataType) -> Any:
@@ -179,15 +160,27 @@ def _converters(kind: pa.DataType) -> dict[type, Convert] | None:
     if types.is_boolean(kind):
         return {bool: same, np.bool_: same}
     if types.is_date(kind):
-        return _DAYS
+        return time_cells.DAYS
     if types.is_timestamp(kind):
-        return _times(kind.unit)
+        return time_cells.times(kind.unit)
+    if types.is_time(kind):
+        return {datetime.time: functools.partial(time_cells.time_of_day, unit=kind.unit)}
+    if types.is_duration(kind):
+        return time_cells.durations(kind.unit)
+    if types.is_interval(kind):
+        return {pa.MonthDayNano: same}
+    if types.is_null(kind):
+        return {}
+    if types.is_run_end_encoded(kind):
+        return _converters(kind.value_type)
     if types.is_decimal(kind):
         return {bool: _no_number, np.timedelta64: _no_number, int: same, np.integer: int, decimal.Decimal: same}
-    if types.is_binary(kind) or types.is_large_binary(kind) or types.is_fixed_size_binary(kind):
+    binaries = (types.is_binary, types.is_large_binary, types.is_fixed_size_binary, types.is_binary_view)
+    if any(is_kind(kind) for is_kind in binaries):
         return dict.fromkeys((bytes, bytearray, memoryview, str), same)
     if _is_list(kind):
-        return dict.fromkeys(_SEQUENCES, functools.partial(_list, kind=kind.value_type))
+        masked = functools.partial(_refused, reason="is a masked array, some of whose values are hidden")
+        return {**dict.fromkeys(_SEQUENCES, functools.partial(_list, kind=kind.value_type)), np.ma.MaskedArray: masked}
     if types.is_struct(kind):
         return {dict: functools.partial(_struct, kind=kind)}
     return None
@@ -198,16 +191,18 @@ _SEQUENCES = (list, tuple, set, frozenset, collections.deque, np.ndarray)
 
 def _is_list(kind: pa.DataType) -> bool:
     types = pa.types
-    checks = (types.is_list, types.is_large_list, types.is_fixed_size_list, types.is_list_view)
+    checks = (
+        types.is_list,
+        types.is_large_list,
+        types.is_fixed_size_list,
+        types.is_list_view,
+        types.is_large_list_view,
+    )
     return any(is_kind(kind) for is_kind in checks)
 
 
 def _no_number(cell: Any) -> NoReturn:
     raise NoFitError(f"is a {type(cell).__name__}, which is no number")
-
-
-def _no_time(cell: Any) -> NoReturn:
-    raise NoFitError(f"is a {type(cell).__name__}, which says no unit: convert it to a time before")
 
 
 # Whole numbers
@@ -248,7 +243,8 @@ _INTEGERS: dict[type, Convert] = {
 
 def _nearest(cell: Any) -> float:
     number = float(cell)  # raises where no double is near
-    if math.isinf(number) and not (isinstance(cell, decimal.Decimal) and cell.is_infinite()):
+    is_infinite = isinstance(cell, (decimal.Decimal, np.longdouble)) and cell in (math.inf, -math.inf)
+    if math.isinf(number) and not is_infinite:
         raise NoFitError("is outside the range of double")
     return number
 
@@ -264,6 +260,7 @@ _DOUBLES: dict[type, Convert] = {
     bool: _no_number,
     np.timedelta64: _no_number,
     float: same,
+    np.longdouble: _nearest,
     np.floating: same,
     int: float,
     np.integer: float,
@@ -290,90 +287,12 @@ _TEXTS: dict[type, Convert] = {
 }
 
 
-# Times
-
-
-def _in_calendar(cell: datetime.datetime) -> datetime.datetime:
-    if not datetime.MINYEAR <= cell.year <= datetime.MAXYEAR:  # of pandas, whose fields of Python hold another year
-        raise NoFitError("is outside the years 1 to 9999")
-    return cell
-
-
-def _day(cell: datetime.datetime) -> datetime.date:
-    return (cell if cell.tzinfo is None else cell.astimezone(datetime.UTC)).date()
-
-
-def _midnight(cell: datetime.date) -> datetime.datetime:
-    return datetime.datetime(cell.year, cell.month, cell.day)
-
-
-def _of_iso(cell: str) -> datetime.datetime:
-    if _ISO.fullmatch(cell) is None:
-        raise NoFitError("is text that is no date or time by ISO 8601, e.g. 2026-01-05 or 2026-01-05T10:00:00Z")
-    try:
-        return datetime.datetime.fromisoformat(cell)
-    except ValueError:
-        raise NoFitError("is text whose date or time does not exist") from None
-
-
-def _nanoseconds_of_iso(cell: str) -> int:
-    time = _of_iso(cell)
-    time = time if time.tzinfo is not None else time.replace(tzinfo=datetime.UTC)
-    seconds = (time - _EPOCH) // datetime.timedelta(seconds=1)
-    fraction = _FRACTION.search(cell)
-    return seconds * 10**9 + (int(fraction[1].ljust(9, "0")) if fraction else 0)
-
-
-def _of_numpy(cell: np.datetime64) -> datetime.datetime:
-    if np.isnat(cell):
-        raise NoFitError("is NaT")
-    if not datetime.MINYEAR <= numpy_times.year(cell) <= datetime.MAXYEAR:  # NumPy's own conversion would wrap around
-        raise NoFitError("is outside the years 1 to 9999")
-    time: datetime.datetime = cell.astype("datetime64[us]").item()
-    return time
-
-
-def _numpy_nanoseconds(cell: np.datetime64) -> int:
-    if np.isnat(cell):
-        raise NoFitError("is NaT")
-    if not 1678 <= numpy_times.year(cell) <= 2261:
-        raise NoFitError("is outside the years 1678 to 2261")
-    return int(cell.astype("datetime64[ns]").astype(np.int64))
-
-
-_NO_TIMES: dict[type, Convert] = dict.fromkeys(
-    (int, np.integer, float, np.floating, decimal.Decimal, fractions.Fraction), _no_time
-)
-
-_DAYS: dict[type, Convert] = {
-    **_NO_TIMES,
-    datetime.datetime: lambda cell: _day(_in_calendar(cell)),
-    datetime.date: same,
-    Timestamp: lambda cell: _day(cell.to_utc_datetime()),
-    np.datetime64: lambda cell: _day(_of_numpy(cell)),
-    str: lambda cell: _day(_of_iso(cell)),
-}
-
-
-@functools.cache
-def _times(unit: str) -> dict[type, Convert]:
-    """Return the converters for timestamps of a unit; those without a zone are taken for UTC."""
-    return {
-        **_NO_TIMES,
-        datetime.datetime: _in_calendar,
-        datetime.date: _midnight,
-        Timestamp: lambda cell: cell.micros * 1000 // _NANOSECONDS[unit],
-        np.datetime64: _numpy_nanoseconds if unit == "ns" else _of_numpy,
-        str: _nanoseconds_of_iso if unit == "ns" else _of_iso,
-    }
-
-
 # Values of several values: one that does not fit makes the whole null, since a list without it would be another list
 
 
 def _list(cell: Any, *, kind: pa.DataType) -> Any:
     if isinstance(cell, np.ndarray):
-        if issubclass(cell.dtype.type, np.floating) and pa.types.is_float64(kind):
+        if cell.dtype in (np.float64, np.float32) and cell.dtype.isnative and pa.types.is_float64(kind):
             return cell
         if cell.ndim == 0:
             raise NoFitError("is an array of no dimensions, which is no list")

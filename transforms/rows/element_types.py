@@ -1,7 +1,7 @@
 """What a PCollection's type hint says about its elements: tables, rows with a schema, mappings, or nothing.
 
 In: the type hint that Beam has. Out: an `ElementType`, or a refusal of elements that can never be rows. Holds: hints are public;
-no element is looked at. Not covered: elements whose hint is Any, which a worker looks at (`to_tables`).
+no element is looked at. Not covered: elements whose hint is Any; a worker reads what it can of them (`to_tables`).
 """
 
 import dataclasses
@@ -31,7 +31,7 @@ class ElementType:
         unreadable: columns of such rows whose Python types do not say a column type, with these types.
         is_table: whether each is an Arrow table, which needs no conversion.
         brings_types: whether they may be Arrow tables or record batches, which have types of their own.
-        unsaid: whether nothing is known, so that a worker must look.
+        unsaid: whether nothing is known.
     """
 
     words: str

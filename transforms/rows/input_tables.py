@@ -2,7 +2,8 @@
 
 In: a PCollection, the columns that are read and, where elements bring none, their declared types. Out: a PCollection of tables.
 Holds: what public facts show to be wrong (type hints, schemas, declared types, windows) is refused when the pipeline is built; a
-cell that does not fit its column is null. Not covered: elements whose hint is Any; a worker refuses their class (`to_tables`).
+cell that does not fit its column is null, and so are all cells of an element that is no row (`to_tables`). Not covered: such
+elements whose hint is Any; `check_row` shows what becomes of an invented one.
 """
 
 import datetime
@@ -25,7 +26,7 @@ from dp_pipelines.transforms.program_words import for_programs
 from dp_pipelines.transforms.rows import cell_values
 from dp_pipelines.transforms.rows.element_types import ElementType, element_type
 from dp_pipelines.transforms.rows.row_batches import with_types
-from dp_pipelines.transforms.rows.table_steps import refuse_steps_for_rows, refuse_unsaid_tables
+from dp_pipelines.transforms.rows.table_steps import has_tables_before, refuse_steps_for_rows, refuse_unsaid_tables
 from dp_pipelines.transforms.rows.to_tables import ToTables, absent, table_of
 from dp_pipelines.transforms.rows.window_stamps import STAMPS, StampedTables
 
@@ -60,8 +61,8 @@ def input_tables(
     stamped = known if windows is None else {**known, **STAMPS}
     missing = tuple(name for name in columns or () if name not in known)
     _refuse_missing(element, types, known, missing, windows)
-    if missing and element.unsaid:
-        refuse_unsaid_tables(pcoll)
+    if element.unsaid and (missing or types is None):
+        _refuse_unsaid(pcoll, types, missing)
     if layout is not None and not missing:
         check_layout(layout, stamped)
     if element.is_table and types is None and windows is None:
@@ -77,6 +78,25 @@ def input_tables(
     if declared is None or missing:
         return made, stamped
     return with_types(made, [table_of([], stamped)]), stamped
+
+
+def _refuse_unsaid(pcoll: beam.PCollection[Any], types: Types | None, missing: Sequence[str]) -> None:
+    """Refuse elements of which nothing gives the types: neither a hint nor a step before says tables, and types are missing.
+
+    Raises:
+        RequestError: rows among them would be dropped.
+    """
+    refuse_unsaid_tables(pcoll)
+    if has_tables_before(pcoll):
+        return
+    listed = ", ".join(f'"{name}": ...' for name in missing or ("customer", "amount"))
+    lacking = "no types are declared" if types is None else f"types lacks {', '.join(map(repr, missing))}"
+    raise RequestError(
+        field="input",
+        message=f"holds elements without a type hint, and {lacking}",
+        hint=f'write types={{{listed}}} with names such as "string", "int64", "double", "date"; if its elements are pyarrow '
+        "tables, say so in the step that makes them: .with_output_types(pyarrow.Table)",
+    )
 
 
 def check_layout(layout: Layout, types: Mapping[str, pa.DataType]) -> None:
@@ -218,20 +238,33 @@ def _samples(kind: pa.DataType) -> list[Any]:
     return next((values for fits, values in plain if fits(kind)), [])
 
 
-def check_tables(pcoll: beam.PCollection[Any]) -> None:
-    """Refuse input that is no batch, or is known not to hold Arrow tables, where nothing else is read.
+def tables_alone(pcoll: beam.PCollection[Any], label: str = "OnlyTables") -> beam.PCollection[pa.Table]:
+    """Return the Arrow tables of an input, where nothing else is read.
+
+    Args:
+        pcoll: a batch of tables. Other elements, which no type hint announces, are dropped.
+        label: of the step that drops them.
 
     Raises:
-        RequestError: as said.
+        RequestError: it is no batch, or neither its type hint nor a step before says that it holds tables.
     """
     check_batch(pcoll)
     element = element_type(pcoll)
-    if not (element.is_table or element.unsaid):
+    if element.is_table:
+        return pcoll
+    if not element.unsaid:
         raise RequestError(
             field="input",
             message=f"holds {element.words}, not pyarrow tables",
             hint="put FromRows(types=...) before it",
         )
+    if not has_tables_before(pcoll):
+        raise RequestError(
+            field="input",
+            message="holds elements without a type hint, and pyarrow tables are read here",
+            hint="say so in the step that makes them, .with_output_types(pyarrow.Table), or put FromRows(types=...) before it",
+        )
+    return pcoll | label >> beam.ParDo(ToTables(None, unsaid=True)).with_output_types(pa.Table)
 
 
 def check_batch(pcoll: beam.PCollection[Any], windows: Windows | None = None) -> None:

@@ -239,8 +239,11 @@ def _undeclared(hint: Any) -> RequestError:
 
 
 def _at(pair: Any, path: tuple[int, ...]) -> Any:
+    """Return the value at a place of a pair; None where it is none: text has places too."""
     try:
         for place in path:
+            if not issubclass(type(pair), (tuple, list)):
+                return None
             pair = pair[place]
     except BaseException:  # what an element raises must not be seen, and costs that element only
         interrupts.end_if_asked()

@@ -15,6 +15,7 @@ from dp_pipelines.planning.stage import StagePlan
 from dp_pipelines.transforms.rows import cell_values
 from dp_pipelines.transforms.rows.element_types import type_of_hint
 from dp_pipelines.transforms.rows.input_tables import Types, check_layout, known_types
+from dp_pipelines.transforms.rows.to_tables import reader
 from dp_pipelines.transforms.rows.window_stamps import STAMPS
 
 
@@ -57,7 +58,7 @@ class CheckedRow:
         lines = [("column", "value", "declared", "becomes")]
         for cell in self.cells:
             becomes = repr(cell.becomes) if cell.why_null is None else f"null: the value {cell.why_null}"
-            lines.append((cell.column, repr(cell.value), str(cell.declared), becomes))
+            lines.append((cell.column, _text_of(cell.value), str(cell.declared), becomes))
         widths = [max(map(len, texts)) for texts in zip(*lines, strict=True)]
         shown = ["  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)) for line in lines]
         if self.is_dropped:
@@ -105,9 +106,9 @@ def check_row(stage: StagePlan, types: Types | None, row: Any) -> CheckedRow:
 def _checked(row: Any, name: str, kind: pa.DataType) -> CheckedCell:
     value, why = None, None
     try:
-        value = row[name] if isinstance(row, Mapping) else getattr(row, name)
-    except (KeyError, AttributeError):
-        why = "is not in the row"
+        value = reader(row)(name)
+        if value is None and not _has(row, name):
+            why = "is not in the row"
     except Exception as error:
         why = f"raises {type(error).__name__} when it is read"
     column = cell_values.column([value], kind)
@@ -115,8 +116,19 @@ def _checked(row: Any, name: str, kind: pa.DataType) -> CheckedCell:
     return CheckedCell(column=name, value=value, declared=kind, becomes=_shown(column), why_null=why)
 
 
+def _has(row: Any, name: str) -> bool:
+    return name in row if isinstance(row, Mapping) else hasattr(row, name)
+
+
+def _text_of(value: Any) -> str:
+    try:
+        return repr(value)
+    except Exception:  # a class of the user's may raise anything
+        return f"a {type(value).__name__}"
+
+
 def _shown(column: pa.Array) -> Any:
     try:
         return column[0].as_py()
-    except (ValueError, OverflowError):  # nanoseconds without pandas, or a day that no calendar of Python has
-        return str(column[0])
+    except (ValueError, OverflowError):  # nanoseconds without pandas, which Python's own times do not have
+        return column.to_string(indent=0, skip_new_lines=True)[1:-1]

@@ -3,7 +3,7 @@
 In: a PCollection, whose graph is public. Out: nothing, or a refusal that names the step. Holds: only type hints, the classes of
 steps and the names in functions' code are read, no element. A step or composite that declares tables with `with_output_types` is
 believed, for all steps before it too; Beam's own composites, such as `LogElements`, lose nothing. Not covered: functions whose
-result has no type hint where types are declared: a worker looks at what they return (`to_tables`), if it is anything.
+result has no type hint where types are declared: a worker reads what it can of what they return (`to_tables`).
 """
 
 import inspect
@@ -22,6 +22,9 @@ _TABLES = (pa.Table, pa.RecordBatch)
 
 _OF_BEAM = tuple(f"apache_beam.transforms.{name}" for name in ("core", "util", "combiners", "stats"))
 """Modules whose composites do not drop elements; in others of Beam there are composites of the user's steps."""
+
+_ROW_READERS = {"ReadFromParquet", "ReadAllFromParquet"}
+"""Readers of Beam that make rows; the others in their module give tables, which no type hint says."""
 
 _ON_TABLES = "if it works on whole tables, say so: .with_output_types(pyarrow.Table)"
 
@@ -54,6 +57,30 @@ def refuse_unsaid_tables(pcoll: beam.PCollection[Any]) -> None:
             raise RequestError(
                 field=f"step {applied.full_label!r}", message=message, hint=f"{_ON_TABLES}; {_ROWS_INSTEAD}"
             )
+
+
+def has_tables_before(pcoll: beam.PCollection[Any]) -> bool:
+    """Return True if elements may be tables: the input, or one that it is made of, is of tables by its hint or by its reader."""
+    seen: set[int] = set()
+    waiting = [pcoll]
+    while waiting:
+        made = waiting.pop()
+        if _are_tables(_plain(made.element_type)):
+            return True
+        applied = made.producer
+        if applied is None or id(applied) in seen:
+            continue
+        seen.add(id(applied))
+        readers = {type(step.transform).__name__ for step in (applied, *_around(applied)) if _is_parquet_of_beam(step)}
+        if not readers:
+            waiting += applied.main_inputs.values()
+        elif not readers & _ROW_READERS:
+            return True
+    return False
+
+
+def _is_parquet_of_beam(applied: Any) -> bool:
+    return type(applied.transform).__module__ == "apache_beam.io.parquetio"
 
 
 def _check(applied: Any, made: Any) -> None:

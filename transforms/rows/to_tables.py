@@ -1,12 +1,15 @@
 """Turns elements of any kind into Arrow tables, in a worker.
 
 In: rows, Arrow tables, record batches, pandas frames. Out: tables in the global window. Holds: types are declared, or those of
-Arrow itself; what a row says decides its own cells and nothing else; what is refused here are the classes and schemas of
-elements, which the program fixes. Not covered: what is known when the pipeline is built (`input_tables`).
+Arrow itself. No element makes a worker fail, whatever its class and its cells are: what cannot be read is null, and an element is
+dropped where no types are declared that it could have. Only the schemas of tables and frames that a type hint announces are
+refused here, since they are public. Not covered: what is known when the pipeline is built (`input_tables`).
 """
 
 import contextlib
-from collections.abc import Iterable, Mapping
+import functools
+import operator
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -16,13 +19,14 @@ from dp_pipelines import interrupts
 from dp_pipelines.errors import RequestError, nearest
 from dp_pipelines.kernels import keys
 from dp_pipelines.transforms.rows import cell_values
-from dp_pipelines.transforms.rows.element_types import NO_ROWS, is_frame_class, no_names
+from dp_pipelines.transforms.rows.each_row import of_each
+from dp_pipelines.transforms.rows.element_types import NO_ROWS, is_frame_class
 from dp_pipelines.transforms.rows.row_batches import GatherRows
 
 BATCH_ROWS = 2**16
 
-_COLUMNS = (pa.ChunkedArray, pa.Array, pa.Table, pa.RecordBatch)
-"""Classes of whole columns, which no cell has."""
+Read = Callable[[str], Any]
+"""Takes the name of a column and returns the cell that a row has there."""
 
 
 class ToTables(GatherRows):
@@ -31,133 +35,145 @@ class ToTables(GatherRows):
     Args:
         types: declared, by column; None: elements bring types of their own.
         missing: columns that are needed and not declared: only elements with types of their own have them.
-        unsaid: whether nobody has said what elements are, so that their classes are looked at.
+        unsaid: whether no type hint says what elements are. Then tables and frames are read like rows: a column that they lack is
+            null, and one of another type is converted cell by cell.
     """
 
     def __init__(self, types: Mapping[str, pa.DataType] | None, *, missing: tuple[str, ...] = (), unsaid: bool) -> None:
         super().__init__(None, BATCH_ROWS)
-        self._types, self._missing, self._unsaid = types, missing, unsaid
+        self._types, self._unsaid = types, unsaid
+        self.has_row_types = types is not None and not missing
         self._of_rows: set[type] = set()  # classes that were seen to be rows
 
     def process(self, element: Any) -> Iterable[pa.Table]:
-        """A table for a table; a row is gathered."""
+        """A table for a table; a row is gathered, or dropped if no types are declared that it could have."""
         table = self.whole(element)
-        return self.gather(element) if table is None else (table,)
+        if table is not None:
+            return (table,)
+        return self.gather(element) if self.has_row_types else ()
 
     def whole(self, element: Any) -> pa.Table | None:
         """The table of an element that is one; None of a row.
 
         Raises:
-            RequestError: an element of this class, or a table with this schema, cannot be read here.
+            RequestError: a table or frame that a type hint announces has another schema than declared.
         """
-        kind = type(element)
-        if kind in self._of_rows:
-            return None
         # Classes are asked, not elements: what a row says of its own class might raise.
-        if issubclass(kind, (pa.Table, pa.RecordBatch)):
-            table = element if issubclass(kind, pa.Table) else pa.Table.from_batches([element])
-            return _typed(table, self._types or {})
-        if is_frame_class(kind):
-            if self._types is None or self._missing:
-                raise self._untyped("a pandas frame")
-            return _of_frame(element, self._types)
-        if self._unsaid:
-            if self._types is None or self._missing:
-                raise self._untyped(f"a {kind.__name__}, not a pyarrow table")
-            if kind in NO_ROWS:
-                raise no_names(kind.__name__)
-        self._of_rows.add(kind)
-        return None
+        kind = type(element)
+        try:
+            if kind in self._of_rows:
+                return None
+            is_frame = is_frame_class(kind)
+            if not (is_frame or issubclass(kind, (pa.Table, pa.RecordBatch))):
+                self._of_rows.add(kind)
+                return None
+        except BaseException:  # a class of a class of classes, e.g. without a hash, which no table or frame has
+            interrupts.end_if_asked()
+            return None
+        types = self._types or {}
+        if is_frame:
+            return _of_frame(element, types, is_announced=not self._unsaid) if self.has_row_types else None
+        table = element if issubclass(kind, pa.Table) else pa.Table.from_batches([element])
+        return _typed(table, types, is_announced=not self._unsaid)
 
     def tables(self, rows: list[Any]) -> Iterable[pa.Table]:
         """One table of all rows."""
         return (table_of(rows, self._types or {}),)
-
-    def _untyped(self, what: str) -> RequestError:
-        if self._types is None:
-            return RequestError(
-                field="input",
-                message=f"holds an element that is {what}, and no types are declared",
-                hint='write types={"customer": "string", ...}, with the type of each column that is read',
-            )
-        listed = ", ".join(map(repr, self._missing))
-        return RequestError(
-            field="input",
-            message=f"holds an element that is {what}, and types lacks {listed}",
-            hint="declare the type of each column that is read",
-        )
 
 
 def table_of(rows: list[Any], types: Mapping[str, pa.DataType]) -> pa.Table:
     """Rows as a table of declared types; a cell that does not fit is null.
 
     Args:
-        rows: mappings or objects with attributes; None is a row of nulls.
+        rows: mappings or objects with attributes; None, and what has no names for its values, is a row of nulls.
         types: by column.
+    """
+    if all(kind is dict for kind in map(type, rows)):
+        return pa.table({
+            name: cell_values.column(of_each(operator.methodcaller("get", name), rows), kind)
+            for name, kind in types.items()
+        })  # fmt: skip
+    if all(map(_is_named_tuple, map(type, rows))):  # quicker than a reader of each row
+        return pa.table({
+            name: cell_values.column(of_each(functools.partial(_attribute, name=name), rows), kind)
+            for name, kind in types.items()
+        })  # fmt: skip
+    reads = of_each(reader, rows, _no_cell)
+    return pa.table({
+        name: cell_values.column(of_each(operator.methodcaller("__call__", name), reads), kind)
+        for name, kind in types.items()
+    })  # fmt: skip
+
+
+def _is_named_tuple(kind: type) -> bool:
+    return type(kind) is type and kind.__base__ is tuple  # of no class of classes, which might raise
+
+
+def reader(row: Any) -> Read:
+    """Return what reads the cells of one row; None is the cell that it lacks."""
+    kind = type(row)
+    try:
+        has_names, is_mapping = kind not in NO_ROWS, issubclass(kind, Mapping)
+    except BaseException:  # a class of a class of classes, e.g. without a hash
+        interrupts.end_if_asked()
+        has_names, is_mapping = True, False
+    if not has_names:  # its attributes are methods of its class
+        return _no_cell
+    get: Read = row.get if is_mapping else functools.partial(_attribute, row)
+    return get
+
+
+def _no_cell(name: str) -> None:
+    return None
+
+
+def _attribute(row: Any, name: str) -> Any:
+    return getattr(row, name, None)
+
+
+def _typed(table: pa.Table, types: Mapping[str, pa.DataType], *, is_announced: bool) -> pa.Table:
+    """The table with columns of the declared types.
+
+    Args:
+        table: of any schema.
+        types: declared, by column.
+        is_announced: whether a type hint says that elements are tables, whose schemas are public.
 
     Raises:
-        RequestError: cells are whole columns of Arrow: the program took tables for rows.
-    """
-    columns = {}
-    for name, kind in types.items():
-        found = cells(rows, name)
-        if any(
-            issubclass(type(cell), _COLUMNS) for cell in found
-        ):  # that no source of rows has: the program makes them
-            raise RequestError(
-                field=f"column {name!r}",
-                message="has whole columns of pyarrow tables as its values: a step before took tables for rows",
-                hint="make rows of the tables before it: beam.FlatMap(lambda table: table.to_pylist())",
-            )
-        columns[name] = cell_values.column(found, kind)
-    return pa.table(columns)
-
-
-def cells(rows: list[Any], name: str) -> list[Any]:
-    """The cells of a column; null where a row has none, or raises."""
-    try:
-        if all(isinstance(row, Mapping) for row in rows):
-            return [row.get(name) for row in rows]
-    except BaseException:  # what a row raises must not be seen, and costs that row its own cells only
-        interrupts.end_if_asked()
-    return [_cell(row, name) for row in rows]
-
-
-def _cell(row: Any, name: str) -> Any:
-    try:
-        return row.get(name) if isinstance(row, Mapping) else getattr(row, name, None)
-    except BaseException:  # as above
-        interrupts.end_if_asked()
-        return None
-
-
-def _typed(table: pa.Table, types: Mapping[str, pa.DataType]) -> pa.Table:
-    """The table, if its columns have the declared types.
-
-    Raises:
-        RequestError: one has not, or is absent: schemas are public.
+        RequestError: a column of an announced table has another type, or is absent.
     """
     for name, kind in types.items():
-        if len(table.schema.get_all_field_indices(name)) != 1:
-            raise absent(name, table.column_names, "tables")
-        found = table.schema.field(name).type
-        if pa.types.is_null(found):
-            table = table.set_column(table.schema.get_field_index(name), name, pa.nulls(table.num_rows, kind))
-        elif keys.plain_type(found) != keys.plain_type(kind):
-            raise RequestError(
-                field=f"column {name!r}",
-                message=f"has type {found} in a table, and types declares {kind}",
-                hint="declare the type that it has, or cast it before",
-            )
+        places = table.schema.get_all_field_indices(name)
+        if len(places) != 1:
+            if is_announced:
+                raise absent(name, table.column_names, "tables")
+            table = table.select([place for place in range(table.num_columns) if place not in places])
+            table = table.append_column(name, pa.nulls(table.num_rows, kind))
+            continue
+        has = table.schema.field(name).type
+        if pa.types.is_null(has):
+            table = table.set_column(places[0], name, pa.nulls(table.num_rows, kind))
+        elif keys.plain_type(has) != keys.plain_type(kind):
+            if is_announced:
+                raise RequestError(
+                    field=f"column {name!r}",
+                    message=f"has type {has} in a table, and types declares {kind}",
+                    hint="declare the type that it has, or cast it before",
+                )
+            table = table.set_column(places[0], name, cell_values.column(list(table.column(places[0])), kind))
     return table
 
 
-def _of_frame(frame: Any, types: Mapping[str, pa.DataType]) -> pa.Table:
+def _of_frame(frame: Any, types: Mapping[str, pa.DataType], *, is_announced: bool) -> pa.Table:
+    """The table of a frame. Arguments and errors as for `_typed`."""
     columns = {}
     for name, kind in types.items():
-        if list(frame.columns).count(name) != 1:
+        if list(frame.columns).count(name) == 1:
+            columns[name] = _of_series(frame[name], kind)
+        elif is_announced:
             raise absent(name, map(str, frame.columns), "frames")
-        columns[name] = _of_series(frame[name], kind)
+        else:
+            columns[name] = pa.nulls(len(frame), kind)
     return pa.table(columns)
 
 

@@ -50,7 +50,7 @@ class StampedTables(ToTables):
         if table is not None:
             kept = table if declared else table.slice(0, 0)
             return (self._stamped(kept, np.full(kept.num_rows, start, np.int64)),)
-        if not declared:
+        if not declared or not self.has_row_types:
             return ()
         self._starts.append(start)
         return self.gather(element)

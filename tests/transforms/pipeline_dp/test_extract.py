@@ -146,6 +146,22 @@ def test_a_row_that_raises_costs_no_other_row_where_functions_change_their_rows(
     assert table.column("value").to_pylist()[:2] == [1.0, 1.0]
 
 
+def test_values_that_are_hidden_or_durations_are_null() -> None:
+    masked = np.ma.array([1.0, 2.0], mask=[False, True])
+    rows = [("ann", "north", masked), ("bob", "north", [1, 2]), ("eve", "north", np.ma.array([1.0, 2.0]))]
+    assert table_of(reader(size=2), rows).column("value").to_pylist() == [None, [1.0, 2.0], None]
+    values = [
+        np.timedelta64(5, "ns"),
+        np.timedelta64(5),
+        np.timedelta64(5, "D"),
+        np.ma.masked,
+        np.ma.array(5),
+        np.array(5),
+    ]
+    table = table_of(reader(), [("ann", "north", value) for value in values])
+    assert [number == 5.0 for number in table.column("value").to_pylist()] == [False] * 4 + [True] * 2
+
+
 def test_numpy_warns_of_no_value() -> None:
     def logarithm(row: Any) -> Any:
         return np.log(np.array([row[2]]))

@@ -1,5 +1,6 @@
 """Privacy ids and partition keys as bytes: equal keys and no others have equal bytes, whatever stands beside them."""
 
+import collections
 import datetime
 import decimal
 import enum
@@ -7,6 +8,7 @@ import fractions
 import math
 import time
 import uuid
+import zoneinfo
 from collections.abc import Hashable
 from typing import Any
 
@@ -164,6 +166,13 @@ def test_a_value_of_a_class_without_keys_costs_its_row_alone(value: object, wrap
         (Colour, True),
         (object, True),
         (Hashable, True),
+        (np.floating, True),
+        (np.datetime64, True),
+        (np.str_, True),
+        (np.longdouble, False),
+        (np.timedelta64, False),
+        (np.complex128, False),
+        (np.void, False),
         (Plain, False),
     ],
 )
@@ -222,14 +231,15 @@ class Day(datetime.date):
     [
         (np.datetime64("2026-01-05T10:00", "ns"), datetime.datetime(2026, 1, 5, 10)),
         (np.datetime64("2026-01-05T10:00", "s"), datetime.datetime(2026, 1, 5, 10)),
-        (np.datetime64("2026-01-05"), datetime.date(2026, 1, 5)),
+        (np.datetime64("2026-01-05"), datetime.datetime(2026, 1, 5)),
+        (np.datetime64("2026"), datetime.datetime(2026, 1, 1)),
         (Moment(2026, 1, 5, 10), datetime.datetime(2026, 1, 5, 10)),
         (Day(2026, 1, 5), datetime.date(2026, 1, 5)),
     ],
 )
 def test_times_of_numpy_and_of_other_classes_are_those_of_python(value: Any, key: Any) -> None:
     assert same(keys.decoded(keys.encode(value)), key)
-    assert keys.encoded([value], units=True).to_pylist() == [keys.encode(key)]
+    assert keys.encoded([value], units=True).equals(keys.encoded([key], units=True))
 
 
 @pytest.mark.parametrize(
@@ -240,6 +250,9 @@ def test_times_of_numpy_and_of_other_classes_are_those_of_python(value: Any, key
         np.datetime64(2**63 // 7 * 2 + 2**61, "W"),
         np.datetime64("NaT"),
         np.timedelta64(5, "ns"),
+        np.longdouble(1),
+        np.complex128(1),
+        np.void(b"a"),
         pd.Timestamp("2026-01-05T10:00:00.000000001"),
         pd.Timestamp(np.datetime64("20000-01-01", "s")),
     ],
@@ -274,23 +287,108 @@ def test_the_column_has_one_type_whatever_the_rows_hold() -> None:
     assert {str(column.type) for column in columns} == {"binary"}
 
 
-@pytest.mark.parametrize(
-    "alike",
-    [
-        [1, True, 1.0, np.float32(1), np.int64(1), np.bool_(True)],
-        [0, -0.0, False],
-        [2**70, 2.0**70],
-        [1, decimal.Decimal("1.00"), 1.0],
-        [0.5, decimal.Decimal("0.50")],
-        [frozenset({1}), frozenset({1.0}), frozenset({decimal.Decimal(1)})],
-        [("a", 1), ("a", 1.0), ("a", True)],
-    ],
-)
-def test_equal_numbers_are_one_privacy_id_and_several_partitions(alike: list[object]) -> None:
-    beside = [*alike, "a", 2.5, float("inf")]
-    assert len(set(keys.encoded(beside, units=True).to_pylist())) == 4
-    assert len({cell for key in alike for cell in keys.encoded([key], units=True).to_pylist()}) == 1
-    assert len(set(keys.encoded(alike).to_pylist())) > 1
+class Size(enum.IntEnum):
+    """A number."""
+
+    LARGE = 1
+
+
+class Hue(str, enum.Enum):  # noqa: UP042 - programs have both
+    """A text."""
+
+    RED = "a"
+
+
+class Tone(enum.StrEnum):
+    """A text."""
+
+    RED = "a"
+
+
+class Feast(datetime.date, enum.Enum):
+    """A day."""
+
+    EPIPHANY = 2026, 1, 6
+
+
+class Share(decimal.Decimal, enum.Enum):
+    """A number."""
+
+    HALF = "0.5"
+
+
+Pair = collections.namedtuple("Pair", "one other")
+DAY, MOMENT = datetime.date(2026, 1, 6), datetime.datetime(2026, 1, 6, 2, 30)
+BERLIN = zoneinfo.ZoneInfo("Europe/Berlin")
+OVER = datetime.datetime(2026, 10, 25, 2, 30, tzinfo=BERLIN)  # an hour that comes twice
+
+
+class NoOffset(datetime.tzinfo):
+    """A zone that says nothing, so that a time in it has none."""
+
+    def utcoffset(self, when: datetime.datetime | None) -> None:
+        return None
+
+
+ONE = [
+    1,
+    1.0,
+    True,
+    np.int8(1),
+    np.uint64(1),
+    np.float16(1),
+    np.float64(1),
+    np.bool_(True),
+    Size.LARGE,
+    decimal.Decimal("1.0"),
+]
+EQUAL: dict[str, tuple[list[Any], int]] = {
+    "ones": (ONE, 4),
+    "zeros": ([0, False, 0.0, -0.0, decimal.Decimal("-0.0"), decimal.Decimal("0e99999")], 4),
+    "halves": ([0.5, np.float32(0.5), decimal.Decimal("0.50"), Share.HALF], 2),
+    "large numbers": ([2**70, 2.0**70, decimal.Decimal(2**70), np.float64(2**70)], 3),
+    "text": (["a", np.str_("a"), Hue.RED, Tone.RED], 1),
+    "text with a zero": (["a\0", np.str_("a\0")], 1),
+    "bytes with a zero": ([b"a\0", np.bytes_(b"a\0")], 1),
+    "days of NumPy": (
+        [pd.Timestamp(DAY), datetime.datetime(2026, 1, 6)]
+        + [np.datetime64("2026-01-06", unit) for unit in ("D", "h", "m", "s", "ms", "us", "ns")], 1),
+    "years": ([np.datetime64("2026-01-01", unit) for unit in ("Y", "M", "D", "ns", "15s")], 1),
+    "moments": ([MOMENT, MOMENT.replace(fold=1), MOMENT.replace(tzinfo=NoOffset()), pd.Timestamp(MOMENT), np.datetime64(MOMENT),
+                 np.datetime64(MOMENT, "m"), pd.Timestamp(MOMENT).as_unit("s")], 1),
+    "moments in zones": ([MOMENT.replace(tzinfo=datetime.UTC), MOMENT.replace(tzinfo=datetime.UTC).astimezone(BERLIN),
+                          pd.Timestamp(MOMENT, tz="UTC"), pd.Timestamp(MOMENT, tz="UTC").tz_convert("Asia/Tokyo")], 1),
+    "an hour that comes twice": ([OVER, OVER.replace(fold=1)], 2),
+    "days": ([DAY, Feast.EPIPHANY], 1),
+    "tuples": ([("a", 1), Pair("a", 1), (np.str_("a"), 1.0), Pair(Hue.RED, True)], 3),
+    "sets": ([frozenset({1, "a"}), frozenset({"a", 1.0}), frozenset({True, Tone.RED})], 3),
+    "sets of days": ([frozenset({np.datetime64("2026-01-06", unit)}) for unit in ("D", "s")], 1),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("alike", "keys_of_beam"), EQUAL.values(), ids=EQUAL)
+def test_values_that_are_one_key_of_a_dict_are_one_privacy_id(alike: list[Any], keys_of_beam: int) -> None:
+    """Else one person would be bounded as several. Partition keys are the same values of one class, as on Beam."""
+    assert all(alike[0] == value for value in alike)
+    together = keys.encoded([*alike, "b", 7.5, ("a", 2)], units=True).to_pylist()
+    alone = [cell for value in alike for cell in keys.encoded([value], units=True).to_pylist()]
+    assert len({*together[: len(alike)], *alone}) == 1
+    assert len(set(together)) == 4
+    assert None not in together
+    assert len({keys.encode(value) for value in alike}) == keys_of_beam
+
+
+def test_different_values_are_different_privacy_ids() -> None:
+    values = [1, 0, 2, "1", b"1", "a", "a\0", 0.1, np.float32(0.1), decimal.Decimal("0.1"), DAY, DAY.replace(day=7), MOMENT, OVER,
+              MOMENT.replace(tzinfo=datetime.UTC), uuid.UUID(int=1), Colour.RED, Other.RED, (1,), (1, 1)]  # fmt: skip
+    assert len(set(keys.encoded(values, units=True).to_pylist())) == len(set(values)) == len(values)
+
+
+def test_a_date_is_the_same_privacy_id_as_its_day_of_numpy() -> None:
+    """They are equal, and whether their hashes are depends on the version of NumPy."""
+    days = [DAY, np.datetime64(DAY), np.datetime64(DAY, "ns")]
+    assert len(set(keys.encoded(days, units=True).to_pylist())) == 1
+    assert keys.encode(DAY) != keys.encode(np.datetime64(DAY))
 
 
 def test_a_number_of_thousands_of_digits_is_no_key() -> None:

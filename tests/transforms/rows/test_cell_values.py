@@ -1,9 +1,11 @@
 """What cells of rows become: the table in docs/beam.md, cell by cell, alone and among others."""
 
+import collections
 import datetime
 import decimal
 import enum
 import fractions
+import math
 import re
 import typing
 import uuid
@@ -15,12 +17,13 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from apache_beam.utils.timestamp import Timestamp
+from apache_beam.utils.timestamp import MAX_TIMESTAMP, MIN_TIMESTAMP, Duration, Timestamp
 
 from dp_pipelines import ContributionBounds, Plan, Query, Sum
 from dp_pipelines.errors import RequestError
 from dp_pipelines.kernels.columns.type_names import declared_types
 from dp_pipelines.transforms import PrivateAggregate, check_row
+from dp_pipelines.transforms.rows import row_check
 from dp_pipelines.transforms.rows.cell_values import column, why_null
 from dp_pipelines.transforms.rows.to_tables import ToTables, table_of
 
@@ -260,7 +263,7 @@ def test_an_invented_row_becomes_what_a_pipeline_makes_of_it() -> None:
     assert {cell.column: cell.becomes for cell in check_row(stage(), DECLARED, row).cells} == table.to_pylist()[0]
 
 
-FAR = pd.Timestamp(np.datetime64("20000-01-01", "s"))
+DISTANT = pd.Timestamp(np.datetime64("20000-01-01", "s"))
 
 
 @pytest.mark.parametrize(
@@ -268,7 +271,7 @@ FAR = pd.Timestamp(np.datetime64("20000-01-01", "s"))
 )
 @pytest.mark.parametrize(
     "cell",
-    [FAR, np.datetime64(2635249153387078799, "W"), np.datetime64(2**61 + 5, "7W"), np.datetime64(-(2**62), "M")],
+    [DISTANT, np.datetime64(2635249153387078799, "W"), np.datetime64(2**61 + 5, "7W"), np.datetime64(-(2**62), "M")],
     ids=str,
 )
 def test_a_time_outside_the_calendar_is_null_and_never_wraps_around(cell: Any, kind: pa.DataType) -> None:
@@ -282,6 +285,120 @@ def test_a_time_outside_the_calendar_is_null_and_never_wraps_around(cell: Any, k
 def test_text_in_a_column_of_nanoseconds_keeps_them(text: str) -> None:
     nanoseconds = pd.Timestamp(text).tz_localize(None) if pd.Timestamp(text).tz is None else pd.Timestamp(text)
     assert column([text], pa.timestamp("ns", "UTC")).cast(pa.int64()).to_pylist() == [nanoseconds.as_unit("ns").value]
+
+
+FAR = datetime.timedelta(hours=23, minutes=59)
+FAR_ZONE, OTHER_ZONE = datetime.timezone(FAR), datetime.timezone(-FAR)
+TIMES = [pa.date32(), pa.timestamp("s"), pa.timestamp("us"), pa.timestamp("us", "UTC")]
+
+
+class NoOffset(datetime.tzinfo):
+    """A zone that says nothing, so that a time in it has none."""
+
+    def utcoffset(self, when: datetime.datetime | None) -> None:
+        return None
+
+
+@pytest.mark.parametrize("kind", [*TIMES, pa.timestamp("ns")], ids=str)
+@pytest.mark.parametrize(
+    "cell",
+    [
+        MAX_TIMESTAMP, MIN_TIMESTAMP, Timestamp(micros=2**62), Timestamp(micros=-62_135_596_800_000_001),
+        Timestamp(micros=253_402_300_800_000_000), "0001-01-01T00:00+23:59", "9999-12-31T23:59:59.999999-23:59",
+        datetime.datetime(1, 1, 1, 23, 58, tzinfo=FAR_ZONE), datetime.datetime(9999, 12, 31, 0, 1, tzinfo=OTHER_ZONE),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_time_that_is_in_no_calendar_in_utc_is_null_and_shown_as_such(cell: Any, kind: pa.DataType) -> None:
+    assert column([cell, TEN], kind).is_valid().to_pylist() == [False, True]
+    assert column([[cell], [TEN]], pa.list_(kind)).is_valid().to_pylist() == [False, True]
+    assert why_null(cell, kind) == "is outside the years 1 to 9999"
+    shown = check_row(stage(), {**DECLARED, "at": kind}, {"customer": "ann", "at": cell, "amount": 1})
+    assert (shown["at"].becomes, shown["at"].why_null) == (None, "is outside the years 1 to 9999")
+
+
+@pytest.mark.parametrize("kind", TIMES, ids=str)
+@pytest.mark.parametrize(
+    "cell",
+    [
+        Timestamp(micros=-62_135_596_800_000_000), Timestamp(micros=253_402_300_799_999_999), "0001-01-01T23:59+23:59",
+        "9999-12-31T00:00-23:59", "0001-01-01", "9999-12-31T23:59:59.999999Z", datetime.datetime.min, datetime.datetime.max,
+        datetime.datetime(1, 1, 2, tzinfo=FAR_ZONE), datetime.datetime(2026, 1, 5, 23, tzinfo=NoOffset()),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_the_first_and_the_last_times_of_the_calendar_are_kept(cell: Any, kind: pa.DataType) -> None:
+    assert why_null(cell, kind) is None
+    if kind != pa.date32():
+        day = column([cell], kind).cast(pa.date32(), safe=False)
+        assert column([cell], pa.date32()).equals(day)
+
+
+@pytest.mark.parametrize(
+    ("kind", "number"),
+    [
+        (pa.timestamp("us"), 2**62), (pa.date32(), 2**31 - 1), (pa.timestamp("ns"), 2**62 + 1), (pa.duration("s"), 2**62),
+        (pa.list_(pa.timestamp("us")), [2**62]), (pa.int64(), 5),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_every_value_that_a_column_may_hold_can_be_shown(kind: pa.DataType, number: Any) -> None:
+    assert row_check._shown(pa.array([number], kind)) is not None
+
+
+def test_a_value_that_cannot_be_printed_is_shown_by_its_class() -> None:
+    class Mute:
+        def __repr__(self) -> str:
+            raise RuntimeError("nothing")
+
+    shown = check_row(stage(), DECLARED, {"customer": Mute(), "at": None, "amount": 1})
+    assert "customer  a Mute  string" in str(shown)
+
+
+def test_an_invented_row_is_read_as_in_a_pipeline_which_asks_a_mapping_for_no_default() -> None:
+    shown = check_row(stage(), DECLARED, collections.defaultdict(lambda: "ann"))
+    assert [cell.why_null for cell in shown.cells] == ["is not in the row"] * 3
+
+
+HUGE = np.longdouble("1e4000")
+
+
+@pytest.mark.parametrize(
+    ("cell", "kind", "becomes"),
+    [
+        (np.longdouble(2.5), pa.float64(), 2.5),
+        (np.longdouble("inf"), pa.float32(), math.inf),
+        *((cell, kind, None) for cell in (HUGE, -HUGE) for kind in (pa.float64(), pa.float32(), pa.float16())),
+        (np.array([HUGE]), pa.list_(pa.float64()), None),
+        (np.array([1.5], ">f8"), pa.list_(pa.float64()), [1.5]),
+        (np.array([1.5], np.longdouble), pa.list_(pa.float64()), [1.5]),
+        *((np.ma.array([1, 2], mask=[0, 1], dtype=dtype), pa.list_(kind), None)
+          for dtype, kind in ((float, pa.float64()), (float, pa.int64()), (int, pa.int64()), (int, pa.string()))),
+        (np.ma.masked, pa.float64(), None),
+        *((cell, kind, None) for kind in (pa.time64("us"), pa.time64("ns"), pa.time32("s"), pa.duration("us"))
+          for cell in (1.5, 5, True, uuid.UUID(int=5), "10:30", decimal.Decimal(5), np.datetime64(5, "ns"), TEN, MONDAY)),
+        (datetime.time(1, 2, 3, 4), pa.time64("us"), datetime.time(1, 2, 3, 4)),
+        (datetime.time(1, 2, 3, 4), pa.time32("s"), datetime.time(1, 2, 3)),
+        (datetime.time(1, tzinfo=datetime.UTC), pa.time64("us"), None),
+        (datetime.timedelta(1), pa.time64("us"), None),
+        (np.timedelta64(5, "s"), pa.time64("us"), None),
+        (datetime.timedelta(days=1, microseconds=-1), pa.duration("us"), datetime.timedelta(days=1, microseconds=-1)),
+        (datetime.timedelta(days=1, microseconds=-1), pa.duration("s"), datetime.timedelta(seconds=86_399)),
+        (pd.Timedelta(1500, "ns"), pa.duration("us"), datetime.timedelta(microseconds=1)),
+        (np.timedelta64(5, "W"), pa.duration("s"), datetime.timedelta(weeks=5)),
+        (np.timedelta64(1500, "ps"), pa.duration("ns"), pd.Timedelta(1, "ns")),
+        (Duration(5), pa.duration("ms"), datetime.timedelta(seconds=5)),
+        (datetime.time(1), pa.duration("us"), None),
+        *((np.timedelta64(*length), pa.duration("s"), None) for length in ((5, "M"), (1, "Y"), (2**62, "W"), (5,), ("NaT",))),
+        (1.9, pa.run_end_encoded(pa.int32(), pa.int64()), None),
+        (datetime.timedelta(1), pa.month_day_nano_interval(), None),
+    ],
+)  # fmt: skip
+def test_times_of_day_durations_and_numbers_without_end_lose_nothing_or_are_null(
+    cell: Any, kind: pa.DataType, becomes: Any
+) -> None:
+    assert column([cell], kind).to_pylist() == [becomes]
+    assert (why_null(cell, kind) is None) == (becomes is not None)
 
 
 def test_a_time_of_a_frame_outside_the_calendar_is_null() -> None:

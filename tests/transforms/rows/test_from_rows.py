@@ -73,6 +73,40 @@ def test_a_row_that_raises_is_null_and_nothing_is_heard_of_it(loud: type, good: 
     assert table([good, loud(), good]).to_pylist() == [GOOD, NOTHING, GOOD]
 
 
+class Once(collections.UserDict[str, object]):
+    """A row that gives each of its cells once."""
+
+    def get(self, key: str, default: object = None) -> object:
+        return self.data.pop(key, default)
+
+
+class Strange(type):
+    """Its classes have no hash, and cannot be asked for their bases."""
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __eq__(cls, other: object) -> bool:
+        return cls is other
+
+
+@pytest.mark.parametrize("loud", [Loud, LoudMapping, LoudClass])
+def test_a_row_that_raises_costs_no_cell_of_a_row_that_gives_each_cell_once(loud: type) -> None:
+    rows = [Once(GOOD), loud(), Once(GOOD), Once(GOOD), loud(), loud()]
+    assert table(rows).to_pylist() == [GOOD, NOTHING, GOOD, GOOD, NOTHING, NOTHING]
+
+
+@pytest.mark.parametrize("others", [[], [GOOD], [Row(**GOOD)]], ids=["alone", "mappings", "tuples"])
+def test_a_row_of_a_class_without_a_hash_is_read_like_others(others: list[object]) -> None:
+    row: object = Strange("Nameless", (), dict(GOOD))()
+    assert table([*others, row, *others]).to_pylist() == [GOOD] * (2 * len(others) + 1)
+
+
+@pytest.mark.parametrize("other", ["count", b"x", 5, (1, 2), [1], True, 1j, None])
+def test_a_value_without_names_is_a_row_of_nulls_whatever_its_class_has_as_attributes(other: object) -> None:
+    types = {name: pa.int64() for name in ("real", "imag", "count", "numerator")}
+    assert table([dict.fromkeys(types, 1), other], types).to_pylist()[1] == dict.fromkeys(types)
+
+
 def test_a_cell_that_raises_when_it_is_read_is_null() -> None:
     loud = {**GOOD, "at": datetime.datetime(2026, 1, 5, tzinfo=LoudZone())}
     assert table([GOOD, loud, GOOD]).to_pylist() == [GOOD, {**GOOD, "at": None}, GOOD]

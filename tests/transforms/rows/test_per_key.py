@@ -7,6 +7,7 @@ import typing
 from typing import Any, Optional
 
 import apache_beam as beam
+import numpy as np
 import pytest
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.testing.util import assert_that, equal_to
@@ -66,6 +67,17 @@ def test_a_pair_that_is_not_what_was_declared_costs_itself_alone() -> None:
     assert counted["key"].to_pylist() == ["a", "b", "a", "a"]
     assert counted["unit"].to_pylist() == [0, 1, 3, 2]
     assert counted["value"].to_pylist() == [2.0, 2.0, None, 2.0]
+
+
+@pytest.mark.parametrize("strange", ["ab", b"ab", {0: "a", 1: "b"}, ("a", "bc"), np.array(["a", "b"])])
+def test_text_and_mappings_are_no_pairs(strange: Any) -> None:
+    for with_value in (False, True):
+        inner: Any = tuple[str, str] if with_value else str
+        pairs = PairType.of(tuple[str, inner], with_value=with_value)
+        good: Any = ("a", ("ann", "x")) if with_value else ("a", "ann")
+        is_pair = isinstance(strange, tuple) and not with_value
+        expected = ["ann", "bc"] if is_pair else ["ann"]
+        assert pairs.table([good, strange])["unit"].drop_null().to_pylist() == expected
 
 
 def test_a_key_that_may_be_null_is_a_key() -> None:

@@ -1,5 +1,6 @@
 """Steps written for rows behind a reader of tables: they are refused, where they would publish nothing."""
 
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 
 from dp_pipelines import ContributionBounds, Count, Plan, Query
 from dp_pipelines.errors import RequestError
-from dp_pipelines.transforms import PrivateAggregate, ReadParquet, SelectPartitions
+from dp_pipelines.transforms import PrivateAggregate, ReadParquet, SelectPartitions, check_row
 from dp_pipelines.transforms.rows.to_tables import ToTables
 
 TYPES = {"person": "int64", "city": "string"}
@@ -104,12 +105,14 @@ def test_a_step_for_rows_some_steps_before_is_refused(files: str) -> None:
     ],
     ids=["chunks", "an array", "a table", "a batch"],
 )
-def test_rows_whose_cells_are_columns_are_refused_by_their_class(files: str, cell: Any) -> None:
-    to_tables = ToTables({"city": pa.string()}, unsaid=True)
+def test_a_cell_that_is_a_whole_column_is_null_and_costs_no_other_cell(files: str, cell: Any) -> None:
+    """A step may make such a cell for some rows only, so that which rows have one is private."""
     table = pq.read_table(files.replace("*", "rows"))
-    with pytest.raises(RequestError, match="column 'city': has whole columns of pyarrow tables") as error:
-        list(to_tables.tables([{"city": "b"}, {"city": cell(table)}]))
-    assert "'a'" not in str(error.value)
+    rows = [{"person": 1, "city": "b"}, {"person": 2, "city": cell(table)}, {"person": 3, "city": "c"}]
+    (made,) = ToTables({"person": pa.int64(), "city": pa.string()}, unsaid=True).tables(rows)
+    assert made.to_pydict() == {"person": [1, 2, 3], "city": ["b", None, "c"]}
+    checked = check_row(stage(), TYPES, rows[1])
+    assert checked["city"].why_null == f"is a {type(cell(table)).__name__}, which does not become string"
 
 
 @pytest.mark.parametrize(
@@ -194,3 +197,27 @@ def test_a_filter_behind_rows_of_tables_publishes_what_it_keeps(files: str) -> N
 
 def _check_cities(table: pa.Table) -> None:
     assert table.column("city").to_pylist() == ["a", "c"]
+
+
+READERS = {
+    "ours": (lambda files: ReadParquet(files) | beam.Map(lambda table: table), True),
+    "Beam's": (lambda files: beam.io.ReadFromParquetBatched(files), True),
+    "Beam's for rows": (lambda files: beam.io.ReadFromParquet(files), False),
+    "the user's": (lambda files: beam.Create([files]) | beam.FlatMap(lambda name: [pq.read_table(name)]), False),
+    "the user's with a hint": (
+        lambda files: beam.Create([files]) | beam.FlatMap(lambda name: []).with_output_types(pa.Table),
+        True,
+    ),
+}
+
+
+@pytest.mark.parametrize(("reader", "is_accepted"), READERS.values(), ids=READERS)
+def test_elements_of_which_nothing_gives_the_types_are_refused_when_the_pipeline_is_built(
+    files: str, reader: Any, is_accepted: bool
+) -> None:
+    rows = beam.Pipeline("FnApiRunner") | reader(files)
+    message = r"input: holds elements without a type hint, and no types are declared; write types={\"person\": .*pyarrow.Table"
+    expected = contextlib.nullcontext() if is_accepted else pytest.raises(RequestError, match=message)
+    with expected:
+        rows | PrivateAggregate(stage())
+    rows | "Typed" >> PrivateAggregate(stage(), types=TYPES)
