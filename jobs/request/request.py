@@ -27,6 +27,7 @@ from dp_pipelines.jobs.spec import job_parameters
 from dp_pipelines.jobs.spec.content import Path
 from dp_pipelines.jobs.spec.job_file import Job, JobFile, Stage
 from dp_pipelines.jobs.spec.job_parameters import Value
+from dp_pipelines.jobs.spec.list_order import without_order
 from dp_pipelines.jobs.spec.table_models import TableModel
 from dp_pipelines.jobs.spec.validation_errors import JobErrors, nearest, raise_all
 from dp_pipelines.jobs.sql.row_expressions import RowExpressions
@@ -132,21 +133,6 @@ class Request:
     def asked(self) -> str:
         """SHA-256 of all that the plan is made from: two jobs that ask for the same share one frozen plan."""
         return asked_digest(self.file, self.stages)
-
-
-def without_order(job: dict[str, Any]) -> dict[str, Any]:
-    """The content of a job with its lists of public keys sorted, since their order means nothing.
-
-    Digests sort the keys of mappings too.
-
-    Args:
-        job: the dump of a job's model; it is changed.
-    """
-    for stage in job.get("stages", {}).values():
-        partitions = stage.get("partitions") or {}
-        if partitions.get("public"):
-            partitions["public"] = sorted(partitions["public"], key=json.dumps)
-    return job
 
 
 def asked_digest(file: JobFile, stages: Mapping[str, Query | TrainModel]) -> str:
