@@ -3,8 +3,8 @@
 In: requests of Beam's expansion API. Out: our transforms, expanded. Holds: the port is bound to 127.0.0.1; no other service is
 on it, so nobody can fetch files or start workers; a request that names anything but `TRANSFORMS`, or that brings code of its own
 (a pickled coder, a function as text, objects of Python in a column), is refused before that part is decoded; a setting that names
-a file is refused before it is opened. Not covered: other users of this machine, who reach the port too: they can expand our transforms, and see whether
-a folder of the name in `output` exists; where the Python steps run, which the runner decides.
+a file is refused before it is opened. Not covered: other users of this machine, who reach the port too: they can expand our
+transforms, and see whether a folder of the name in `output` exists; where the Python steps run, which the runner decides.
 """
 
 # Beam's own starter (expansion_service_main of 2.77) binds every address, hands out any file that the user can read, and starts
@@ -96,8 +96,8 @@ LOGICAL_TYPES = frozenset(
         "beam:logical_type:javasdk_time:v1",
     }
 )  # fmt: skip
-"""Types of columns beside Beam's plain ones. Reading a value of another one may run code: a function is compiled, and an object is
-what its own code makes."""
+"""Types of columns beside Beam's plain ones. Reading a value of another one may run code: functions are compiled, objects are
+what their own code makes."""
 
 WINDOWS = frozenset(
     window.urn
