@@ -20,6 +20,7 @@ import pyarrow.parquet
 
 from dp_pipelines.errors import RequestError, nearest
 from dp_pipelines.jobs.parties.meeting import Meeting, refuse_unready
+from dp_pipelines.jobs.request.list_order import without_order
 from dp_pipelines.jobs.request.request import check
 from dp_pipelines.jobs.run import run as runs
 from dp_pipelines.jobs.run.pipelines import quoting_nothing, run_pipeline
@@ -29,7 +30,6 @@ from dp_pipelines.jobs.runners import runner_rules
 from dp_pipelines.jobs.runners.engines import EngineAttempt
 from dp_pipelines.jobs.sources import declared_source
 from dp_pipelines.jobs.spec.job_file import JobFile
-from dp_pipelines.jobs.spec.list_order import without_order
 from dp_pipelines.jobs.spec.party_models import PartiesModel
 from dp_pipelines.kernels.lattice import Integers
 from dp_pipelines.ledger.entries import EngineJob

@@ -20,6 +20,7 @@ from dp_pipelines.jobs.outputs.outputs import Outputs
 from dp_pipelines.jobs.outputs.published_schemas import published_schemas
 from dp_pipelines.jobs.request import clamps, having, joined_tables, own_models, public_files
 from dp_pipelines.jobs.request.joined_tables import TableRows, Tables
+from dp_pipelines.jobs.request.list_order import without_order
 from dp_pipelines.jobs.request.queries import queries
 from dp_pipelines.jobs.request.train_tasks import Task, Unit, over_units, refuse_nested, tasks
 from dp_pipelines.jobs.sources import declared_source, event_window, lookup, lookups, public_tables, source_files
@@ -27,7 +28,6 @@ from dp_pipelines.jobs.spec import job_parameters
 from dp_pipelines.jobs.spec.content import Path
 from dp_pipelines.jobs.spec.job_file import Job, JobFile, Stage
 from dp_pipelines.jobs.spec.job_parameters import Value
-from dp_pipelines.jobs.spec.list_order import without_order
 from dp_pipelines.jobs.spec.table_models import TableModel
 from dp_pipelines.jobs.spec.validation_errors import JobErrors, nearest, raise_all
 from dp_pipelines.jobs.sql.row_expressions import RowExpressions

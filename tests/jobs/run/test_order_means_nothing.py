@@ -24,10 +24,11 @@ from dp_pipelines import ContributionBounds, Count, Plan, PublicPartitions, Quer
 from dp_pipelines.errors import BudgetError, RequestError
 from dp_pipelines.frozen import FrozenMapping
 from dp_pipelines.jobs.cli import main
+from dp_pipelines.jobs.request import list_order
 from dp_pipelines.jobs.request.request import Request, check
 from dp_pipelines.jobs.run import build
 from dp_pipelines.jobs.run import run as running
-from dp_pipelines.jobs.spec import job_file, list_order
+from dp_pipelines.jobs.spec import job_file
 from dp_pipelines.noise.samplers import Sampler
 from dp_pipelines.release import draw
 from dp_pipelines.steps import draw_release

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from dp_pipelines.jobs.spec import job_schemas, list_order
-from dp_pipelines.jobs.spec.list_order import WITH_ORDER, WITHOUT_ORDER, Keys
+from dp_pipelines.jobs.request import list_order
+from dp_pipelines.jobs.request.list_order import WITH_ORDER, WITHOUT_ORDER, Keys
+from dp_pipelines.jobs.spec import job_schemas
 
 SCHEMA = job_schemas.schema()
 

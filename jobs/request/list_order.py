@@ -1,7 +1,7 @@
 """The order of what a job file lists: where it means nothing, two jobs that differ in it alone are one job.
 
 In: the dump of a job's model. Out: the same with one order for each such list. Holds: every list of the JSON schema is in one of
-the two tables here (tests/jobs/spec/test_list_order.py). Not covered: mappings, whose keys every digest sorts.
+the two tables here (tests/jobs/request/test_list_order.py). Not covered: mappings, whose keys every digest sorts.
 """
 
 import json
