@@ -253,7 +253,7 @@ class Database:
                         del wanted[0]
                         self.patience.answered(f"ledger {self.shown}")
                         yield found
-            except Unreachable as lost:
+            except (Unreachable, Refused) as lost:
                 self.patience.again(lost, f"ledger {self.shown}")
 
     def _read(self, look: Callable[[sa.Connection], Found]) -> Found:
@@ -264,7 +264,7 @@ class Database:
                     found = look(connection)
                 self.patience.answered(f"ledger {self.shown}")
                 return found
-            except Unreachable as lost:
+            except (Unreachable, Refused) as lost:
                 self.patience.again(lost, f"ledger {self.shown}")
 
     @contextlib.contextmanager
@@ -281,7 +281,7 @@ class Database:
             if self.is_sqlite:
                 raise
             if meaning := refusal(str(error.orig)):
-                raise Refused(f"ledger {self.shown}: {meaning}") from None
+                raise Refused(f"ledger {self.shown}: {meaning}", meaning.partition(";")[0]) from None
             raise self._unreachable() from None
         with connection:
             yield connection

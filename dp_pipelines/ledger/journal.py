@@ -18,7 +18,7 @@ from dp_pipelines.ledger import events, pins
 from dp_pipelines.ledger.anchor import Anchor, default_anchor
 from dp_pipelines.ledger.database import Database, Writer
 from dp_pipelines.ledger.events import Event, chained, check_chain
-from dp_pipelines.ledger.patience import Patience, Unreachable
+from dp_pipelines.ledger.patience import Patience, Refused, Unreachable
 from dp_pipelines.ledger.state import State
 
 Self = TypeVar("Self", bound="Journal")
@@ -309,7 +309,7 @@ class Journal:
                 last = self._events[-1] if adder is not None and adder.added and self._state is not None else None
                 if adder is not None and adder.added:
                     self._events, self._state = [], None
-                if not isinstance(error, Unreachable):
+                if not isinstance(error, Unreachable | Refused):
                     raise
                 unsure = unsure if last is None else last
                 self._database.patience.again(error, f"ledger {self.shown}")

@@ -1,8 +1,8 @@
 """How long a ledger waits for a server that does not answer, and who is told.
 
 In: seconds, a listener. Out: another try, or the failure after all. Holds: only what passes by itself is waited for: a lost
-line, a standby that takes no writes, a lock. All other refusals of a server are told at once. Not covered: what a write did whose
-answer was lost (`journal` reads it back); files, whose writers wait for each other.
+line, a standby that takes no writes, a lock. All other refusals of a server are told at once, unless something is charged
+already. Not covered: what a write did whose answer was lost (`journal` reads it back); files, whose writers wait for each other.
 """
 
 import re
@@ -73,6 +73,13 @@ The first that is found counts. "too many connections for role" passes by itself
 """
 
 
+_BEFORE = re.compile(r"^.*?(?:port \S+|on socket \"[^\"]*\") failed: |^.*?resolve host '[^']*': ", re.MULTILINE)
+"""What names the server, before what it says: any words may be in its name."""
+
+_NAMES = re.compile(r'"[^"]*"')
+"""Names of users, databases and machines in what it says."""
+
+
 def refusal(text: str) -> str:
     """Return what a server's refusal means; empty where it passes by itself.
 
@@ -83,12 +90,24 @@ def refusal(text: str) -> str:
     'the server knows no user of this name; correct the URL'
     >>> refusal('FATAL: too many connections for role "ann"')
     ''
+    >>> refusal('connection to server at "certificate-db.example", port 5432 failed: Connection refused')
+    ''
     """
-    return next((meaning for sign, meaning in REFUSALS.items() if re.search(sign, text, re.IGNORECASE)), "")
+    said = _NAMES.sub('""', _BEFORE.sub("", text))
+    return next((meaning for sign, meaning in REFUSALS.items() if re.search(sign, said, re.IGNORECASE)), "")
 
 
 class Refused(LedgerError):
-    """The server of a ledger, or its name, is wrong: trying again does not help."""
+    """The server of a ledger, or its name, is wrong, which does not pass by itself unless a moment ago it was right.
+
+    Args:
+        message: for who gives up.
+        reason: what is waited for, for who hears of the wait.
+    """
+
+    def __init__(self, message: str, reason: str) -> None:
+        super().__init__(message)
+        self.reason = reason
 
 
 def _unheard(text: str) -> None:
@@ -114,11 +133,14 @@ class Patience:
 
     def __init__(self, seconds: float = 0.0, tell: Callable[[str], None] = _unheard) -> None:
         self.seconds = seconds
+        self.refusals = (
+            False  # after a charge they are waited for: a name that was known may be moving to another machine
+        )
         self._tell = tell
         self._since: float | None = None
         self._told = 0.0
 
-    def again(self, lost: Unreachable, place: str) -> None:
+    def again(self, lost: Unreachable | Refused, place: str) -> None:
         """Wait a moment before the next try.
 
         Args:
@@ -127,9 +149,11 @@ class Patience:
 
         Raises:
             Unreachable: `lost`; it has lasted too long.
+            Refused: the same, or refusals are not waited for.
         """
         now = time.monotonic()
-        if self.seconds <= 0 or (self._since is not None and now >= self._since + self.seconds):
+        told_at_once = isinstance(lost, Refused) and not self.refusals
+        if told_at_once or self.seconds <= 0 or (self._since is not None and now >= self._since + self.seconds):
             self._since = None
             raise lost
         if self._since is None or now >= self._told + REMINDER_SECONDS:

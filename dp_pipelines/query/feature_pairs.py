@@ -6,7 +6,7 @@ what is declared; every row has exactly one of a pair's columns, whatever it hol
 """
 
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from dp_pipelines.errors import RequestError, nearest
@@ -62,6 +62,15 @@ def checked(pairs: Any, features: Mapping[str, Crossed]) -> tuple[Pair, ...]:
             raise RequestError(field=field, message=message, hint="drop one of them: their order says nothing")
         found[frozenset(pair)] = (first, second)
     return tuple(found.values())
+
+
+def in_order(pairs: Iterable[Sequence[str]]) -> list[Pair]:
+    """Return pairs in the order that plans and digests of jobs give them: it means nothing, nor does that inside a pair.
+
+    >>> in_order([("weight", "product"), ("store", "product")])
+    [('product', 'store'), ('product', 'weight')]
+    """
+    return sorted((min(pair), max(pair)) for pair in pairs)
 
 
 def columns(pairs: Sequence[Pair], features: Mapping[str, Crossed]) -> tuple[int, ...]:

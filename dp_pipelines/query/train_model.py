@@ -355,7 +355,7 @@ class TrainModel:
                     field=f"features.{name}", message="is the label itself", hint="drop it, or name another column"
                 )
         object.__setattr__(self, "features", FrozenMapping(dict(sorted(self.features.items()))))
-        pairs = sorted((min(pair), max(pair)) for pair in feature_pairs.checked(self.pairs, self.features))
+        pairs = feature_pairs.in_order(feature_pairs.checked(self.pairs, self.features))
         object.__setattr__(self, "pairs", tuple(pairs))
         if not isinstance(self.model, Model):
             raise RequestError(field="model", message="must be a LinearModel, MLP or JaxModel")

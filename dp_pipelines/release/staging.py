@@ -7,12 +7,13 @@ the input's metadata is written.
 
 import contextlib
 import itertools
+import json
 import os
 import pathlib
 import shutil
 import stat
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -33,6 +34,9 @@ ROWS_OF_A_GROUP = 2**20
 
 UNFINISHED = ".unfinished"
 """How the name of a file ends that an attempt is still writing, or was when it was killed."""
+
+SEALS = f".seals{UNFINISHED}"
+"""The file with the seals of a complete release, where it is staged."""
 
 
 def sorted_by_key(table: pa.Table, keys: Sequence[str]) -> pa.Table:
@@ -157,6 +161,23 @@ def staging_path(output: str | os.PathLike[str], attempt: str) -> pathlib.Path:
 def is_of(folder: str | os.PathLike[str], attempt: str) -> bool:
     """Whether a folder is called as an attempt's staging is: another one is not ours to remove."""
     return pathlib.Path(folder).name.endswith(f".staging-{attempt}")
+
+
+def note_seals(folder: pathlib.Path, seals: Mapping[str, str]) -> None:
+    """Write the seals of a complete release where it is staged, in case nobody else can be told."""
+    part = folder / f".seals-part{UNFINISHED}"
+    part.write_text(json.dumps(dict(seals)), encoding="utf-8")
+    part.replace(folder / SEALS)
+
+
+def noted_seals(folder: pathlib.Path) -> dict[str, str]:
+    """Return what `note_seals` has written.
+
+    Raises:
+        OSError, ValueError: nothing was written there.
+    """
+    seals: dict[str, str] = json.loads((folder / SEALS).read_text(encoding="utf-8"))
+    return seals
 
 
 def destroy(folder: str | os.PathLike[str]) -> bool:

@@ -17,7 +17,7 @@ import pyarrow.parquet
 from dp_pipelines.errors import DamagedInputError
 from dp_pipelines.kernels import keys
 from dp_pipelines.kernels.columns import csv_lines, dictionary_page
-from dp_pipelines.kernels.columns.column_types import fixed_lists, readable, readable_schema
+from dp_pipelines.kernels.columns.column_types import readable, readable_schema, refused_for_rows, restored
 from dp_pipelines.kernels.columns.csv_format import DEFAULT, CsvFormat
 from dp_pipelines.kernels.columns.csv_values import values
 from dp_pipelines.kernels.columns.long_text import is_text
@@ -122,10 +122,10 @@ def open_parquet(file: Any, **options: Any) -> pa.parquet.ParquetFile:
 def batches_of(
     stream: Any, file: pa.parquet.ParquetFile, columns: Sequence[str], at_once: int, **options: Any
 ) -> Iterator[pa.RecordBatch]:
-    """Some columns of a file, with nulls in lists of a fixed size.
+    """Some columns of a file, with nulls in lists of a fixed size, and with more values than their stored type has codes for.
 
-    Arrow refuses a whole file where one such list is null, since Parquet stores it without values. These columns are read as if
-    nobody had stored their Arrow type, and get it back.
+    Arrow refuses a whole file where one such list is null, since Parquet stores it without values, and where a column of narrow
+    codes has too many values. These columns are read as if nobody had stored their Arrow type, and get its readable form.
 
     Args:
         stream: what the file was opened from.
@@ -134,29 +134,43 @@ def batches_of(
         at_once: rows of a batch at most.
         options: of `ParquetFile.iter_batches`.
     """
-    fixed = {
-        name: file.schema_arrow.field(name).type
-        for name in columns
-        if pa.types.is_fixed_size_list(file.schema_arrow.field(name).type)
-    }
-    if not fixed:
+    stored = {name: file.schema_arrow.field(name).type for name in columns}
+    stored = {name: kind for name, kind in stored.items() if refused_for_rows(kind)}
+    if not stored:
         yield from file.iter_batches(at_once, columns=list(columns), **options)
         return
     footer = io.BytesIO()
     file.metadata.write_metadata_file(footer)
     # As many bytes as before, so that the footer stays whole.
     unnamed = footer.getvalue().replace(b"ARROW:schema", b"ARROW:unused")
-    lists = open_parquet(stream, metadata=pa.parquet.read_metadata(io.BytesIO(unnamed)))
-    others = [name for name in columns if name not in fixed]
-    read = {True: lists.iter_batches(at_once, columns=list(fixed), **options)}
+    codes = [name for name, kind in stored.items() if pa.types.is_dictionary(kind)]
+    plain = open_parquet(stream, metadata=pa.parquet.read_metadata(io.BytesIO(unnamed)), read_dictionary=codes)
+    others = [name for name in columns if name not in stored]
+    read = {True: plain.iter_batches(at_once, columns=list(stored), **options)}
     if others:
         read[False] = file.iter_batches(at_once, columns=others, **options)
     for parts in _side_by_side(read):
         arrays = [
-            fixed_lists(parts[True].column(name), fixed[name]) if name in fixed else parts[False].column(name)
+            restored(parts[True].column(name), stored[name]) if name in stored else parts[False].column(name)
             for name in columns
         ]
         yield pa.RecordBatch.from_arrays(arrays, names=list(columns))
+
+
+def whole_table(file: Any, columns: Sequence[str] | None = None) -> pa.Table:
+    """Return a Parquet file of public values, or of a list of deleted rows, in readable types.
+
+    Args:
+        file: a path, or the open file.
+        columns: to read; None: all.
+    """
+    opened = open_parquet(file)
+    if not any(map(refused_for_rows, opened.schema_arrow.types)):
+        return readable(opened.read(columns=columns))
+    names = opened.schema_arrow.names if columns is None else columns
+    schema = readable_schema(pa.schema([opened.schema_arrow.field(name) for name in names]))
+    tables = [readable(pa.Table.from_batches([batch])) for batch in batches_of(file, opened, names, BATCH_ROWS)]
+    return pa.concat_tables([schema.empty_table(), *(table.cast(schema) for table in tables)])
 
 
 def _side_by_side(read: Mapping[bool, Iterator[pa.RecordBatch]]) -> Iterator[dict[bool, pa.RecordBatch]]:

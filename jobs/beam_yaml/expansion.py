@@ -2,9 +2,9 @@
 
 In: requests of Beam's expansion API. Out: our transforms, expanded. Holds: the port is bound to 127.0.0.1; no other service is
 on it, so nobody can fetch files or start workers; a request that names anything but `TRANSFORMS`, or that brings code of its own
-(a pickled coder, a function as text), is refused before that part is decoded; a setting that names a file is refused before
-it is opened. Not covered: other users of this machine, who reach the port too: they can expand our transforms, and see whether
-a folder of the name in `output` exists; where the Python steps run, which the runner decides.
+(a pickled coder, a function as text, objects of Python in a column), is refused before that part is decoded; a setting that names
+a file is refused before it is opened. Not covered: other users of this machine, who reach the port too: they can expand our
+transforms, and see whether a folder of the name in `output` exists; where the Python steps run, which the runner decides.
 """
 
 # Beam's own starter (expansion_service_main of 2.77) binds every address, hands out any file that the user can read, and starts
@@ -74,8 +74,30 @@ UNREADABLE = "cannot be read as a request of Beam's expansion API"
 IMPULSE = common_urns.primitives.IMPULSE.urn
 """Stands in for the producers of the inputs; no other transform needs to be known."""
 
-CODERS = frozenset(coder.urn for coder in common_urns.coders.__dict__.values() if hasattr(coder, "urn"))
-"""Coders that every language knows. All others may hold code."""
+CODERS = frozenset(
+    getattr(common_urns.coders, name).urn
+    for name in (
+        "BOOL", "BYTES", "DOUBLE", "GLOBAL_WINDOW", "INTERVAL_WINDOW", "ITERABLE", "KV", "LENGTH_PREFIX", "NULLABLE", "ROW",
+        "SHARDED_KEY", "STATE_BACKED_ITERABLE", "STRING_UTF8", "TIMER", "VARINT", "WINDOWED_VALUE",
+    )
+)  # fmt: skip
+"""Coders that every language knows, and that hold no value, function or schema of their own. All others may hold code."""
+
+LOGICAL_TYPES = frozenset(
+    {
+        *(
+            getattr(common_urns, name).urn
+            for name in (
+                "date", "decimal", "fixed_bytes", "fixed_char", "micros_instant", "millis_instant", "timestamp", "var_bytes",
+                "var_char",
+            )
+        ),
+        "beam:logical_type:fixed_decimal:v1",
+        "beam:logical_type:javasdk_time:v1",
+    }
+)  # fmt: skip
+"""Types of columns beside Beam's plain ones. Reading a value of another one may run code: functions are compiled, objects are
+what their own code makes."""
 
 WINDOWS = frozenset(
     window.urn
@@ -191,10 +213,10 @@ def _refusals(request: Any) -> Iterator[str]:
         yield f"cannot take {unknown[0]!r} from another program; use coders and windows that all languages know"
     payload = external_transforms_pb2.ExternalConfigurationPayload.FromString(request.transform.spec.payload)
     rows = _row_schemas(components.coders.values())
-    if any(_has_logical_type(field.type) for field in payload.schema.fields):
+    if _logical_types(payload.schema):
         yield "settings must be texts, numbers, or lists and mappings of these"
-    if any(_has_code(field.type) for schema in rows for field in schema.fields):
-        yield "columns must not hold functions"
+    if not LOGICAL_TYPES.issuperset(urn for schema in rows for urn in _logical_types(schema)):
+        yield "columns must not hold functions or objects; use types that all languages know"
     constructor = getattr(_row(payload), "constructor", None)
     if constructor not in TRANSFORMS:
         yield "cannot be expanded here; choose one of " + ", ".join(TRANSFORMS)
@@ -210,30 +232,28 @@ def _row_schemas(coders: Iterable[Any]) -> Iterator[Any]:
             yield schema_pb2.Schema.FromString(coder.spec.payload)
 
 
-def _types_within(kind: Any) -> Iterator[Any]:
-    """Yield a type of a schema and all types in it."""
-    yield kind
+def _logical_types(schema: Any) -> set[str]:
+    """Return the logical types of a schema at any depth, those of its options too, which Beam decodes with the schema."""
+    options = [*schema.options, *(option for field in schema.fields for option in field.options)]
+    kinds = [*(field.type for field in schema.fields), *(option.type for option in options)]
+    return {urn for kind in kinds for urn in _logical_types_within(kind)}
+
+
+def _logical_types_within(kind: Any) -> Iterator[str]:
+    """Yield the logical types in a type."""
     if kind.HasField("array_type"):
-        yield from _types_within(kind.array_type.element_type)
+        yield from _logical_types_within(kind.array_type.element_type)
     elif kind.HasField("iterable_type"):
-        yield from _types_within(kind.iterable_type.element_type)
+        yield from _logical_types_within(kind.iterable_type.element_type)
     elif kind.HasField("map_type"):
-        yield from _types_within(kind.map_type.key_type)
-        yield from _types_within(kind.map_type.value_type)
+        yield from _logical_types_within(kind.map_type.key_type)
+        yield from _logical_types_within(kind.map_type.value_type)
     elif kind.HasField("row_type"):
-        for field in kind.row_type.schema.fields:
-            yield from _types_within(field.type)
+        yield from _logical_types(kind.row_type.schema)
     elif kind.HasField("logical_type"):
-        yield from _types_within(kind.logical_type.representation)
-
-
-def _has_logical_type(kind: Any) -> bool:
-    return any(one.HasField("logical_type") for one in _types_within(kind))
-
-
-def _has_code(kind: Any) -> bool:
-    """Return True if values of a type are functions as text, which Beam compiles."""
-    return any(one.logical_type.urn == common_urns.python_callable.urn for one in _types_within(kind))
+        yield kind.logical_type.urn
+        yield from _logical_types_within(kind.logical_type.representation)
+        yield from _logical_types_within(kind.logical_type.argument_type)
 
 
 def serve(port: int, environment_type: str, environment_config: str = "") -> tuple[grpc.Server, int]:

@@ -18,6 +18,7 @@ from dp_pipelines.collect.question import Question
 from dp_pipelines.collected.collected_stage import CollectedStage
 from dp_pipelines.collected.shuffling import amplified
 from dp_pipelines.errors import RequestError
+from dp_pipelines.jobs.request.list_order import without_order
 from dp_pipelines.jobs.sources import declared_source, source_files
 from dp_pipelines.jobs.spec import job_parameters
 from dp_pipelines.jobs.spec.collected_job import CollectedFile
@@ -63,7 +64,7 @@ class CollectedRequest:
     @functools.cached_property
     def digest(self) -> str:
         """SHA-256 of all that the job asks for, of its questions and of the parameters."""
-        job = self.file.job.model_dump(mode="json", exclude={"expect"}, exclude_defaults=True)
+        job = without_order(self.file.job.model_dump(mode="json", exclude={"expect"}, exclude_defaults=True))
         documents = {name: [q.to_json() for q in stage.questions] for name, stage in self.stages.items()}
         return hashlib.sha256(json.dumps([job, documents, self.params], sort_keys=True).encode()).hexdigest()
 

@@ -20,7 +20,8 @@ import pyarrow.parquet
 
 from dp_pipelines.errors import RequestError, nearest
 from dp_pipelines.jobs.parties.meeting import Meeting, refuse_unready
-from dp_pipelines.jobs.request.request import check, without_order
+from dp_pipelines.jobs.request.list_order import without_order
+from dp_pipelines.jobs.request.request import check
 from dp_pipelines.jobs.run import run as runs
 from dp_pipelines.jobs.run.pipelines import quoting_nothing, run_pipeline
 from dp_pipelines.jobs.run.production import Production

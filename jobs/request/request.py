@@ -20,6 +20,7 @@ from dp_pipelines.jobs.outputs.outputs import Outputs
 from dp_pipelines.jobs.outputs.published_schemas import published_schemas
 from dp_pipelines.jobs.request import clamps, having, joined_tables, own_models, public_files
 from dp_pipelines.jobs.request.joined_tables import TableRows, Tables
+from dp_pipelines.jobs.request.list_order import without_order
 from dp_pipelines.jobs.request.queries import queries
 from dp_pipelines.jobs.request.train_tasks import Task, Unit, over_units, refuse_nested, tasks
 from dp_pipelines.jobs.sources import declared_source, event_window, lookup, lookups, public_tables, source_files
@@ -132,21 +133,6 @@ class Request:
     def asked(self) -> str:
         """SHA-256 of all that the plan is made from: two jobs that ask for the same share one frozen plan."""
         return asked_digest(self.file, self.stages)
-
-
-def without_order(job: dict[str, Any]) -> dict[str, Any]:
-    """The content of a job with its lists of public keys sorted, since their order means nothing.
-
-    Digests sort the keys of mappings too.
-
-    Args:
-        job: the dump of a job's model; it is changed.
-    """
-    for stage in job.get("stages", {}).values():
-        partitions = stage.get("partitions") or {}
-        if partitions.get("public"):
-            partitions["public"] = sorted(partitions["public"], key=json.dumps)
-    return job
 
 
 def asked_digest(file: JobFile, stages: Mapping[str, Query | TrainModel]) -> str:

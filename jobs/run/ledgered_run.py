@@ -23,7 +23,7 @@ from dp_pipelines.jobs.runners import processes
 from dp_pipelines.ledger import disks, export
 from dp_pipelines.ledger.entries import Attempt, EngineJob, Run
 from dp_pipelines.ledger.ledger import Ledger, MovedOn, refuse_other
-from dp_pipelines.ledger.patience import A_MINUTE, TEN_MINUTES, Unreachable
+from dp_pipelines.ledger.patience import A_MINUTE, TEN_MINUTES, Refused, Unreachable
 from dp_pipelines.noise import entropy
 from dp_pipelines.release import manifest, staging
 from dp_pipelines.training.kept_draws import Draws
@@ -96,10 +96,15 @@ def run(ledger: Ledger, work: Work) -> bool:
         refuse_other(known, work.asked, work.content, work.window)
     _refuse_other_release(work)
     _sweep(ledger)
-    if known is None or not known.committed:
-        known = _released(ledger, work.admit(ledger), work)
-    again = bool(known.folders)
-    _publish(ledger, known, work)
+    try:
+        if known is None or not known.committed:
+            admitted = work.admit(ledger)
+            ledger.patience.refusals = True  # what is charged is worth more than a quick answer
+            known = _released(ledger, admitted, work)
+        again = bool(known.folders)
+        _publish(ledger, known, work)
+    finally:
+        ledger.patience.refusals = False
     return again
 
 
@@ -213,13 +218,16 @@ def _recover(ledger: Ledger, run_: Run, work: Work) -> Run:
             time.sleep(POLL_SECONDS)
             run_ = _seen_again(ledger, run_, work)
             continue
-        if run_.state != "staged" or not _whole(last):
+        if _seals_of(last) is None:
             run_ = _end_dead(ledger, run_, last, work.stop)
             continue
         place = pathlib.Path(last.staging).parent
         with told_of_disk(place), disks.alone(place):  # or two processes would write one report
             run_ = _seen_again(ledger, run_, work)
-            if run_.attempts and run_.attempts[-1] == last and _whole(last):
+            if run_.attempts and run_.attempts[-1] == last and (seals := _seals_of(last)) is not None:
+                ledger.patience.seconds = TEN_MINUTES
+                if not last.staged:
+                    run_ = ledger.staged(run_, attempt=last.name, files=seals)
                 return _commit(ledger, run_, last.name, pathlib.Path(last.staging), work)
     return run_
 
@@ -306,11 +314,10 @@ def _elsewhere(run_: Run, last: Attempt) -> LedgerError:
 
 def _attempt(ledger: Ledger, run_: Run, work: Work, attempt: str, folder: pathlib.Path) -> Run:
     """One attempt, up to the commit; its staging is gone at the end, or is a whole release that waits for the ledger's server."""
-    destroyed, staged = True, False  # nothing was staged yet
+    destroyed, sealed = True, False  # nothing was staged yet
 
-    def waits(error: BaseException) -> bool:
-        """Return True if the ledger knows what is staged: the same command then commits it (`_recover`)."""
-        return staged and isinstance(error, Unreachable)
+    def waits(error: BaseException) -> bool:  # the release is whole, and only the ledger does not know
+        return sealed and isinstance(error, LedgerError) and not isinstance(error, MovedOn)
 
     try:
         with staging.staging_folder(work.target, attempt, waits):
@@ -318,8 +325,10 @@ def _attempt(ledger: Ledger, run_: Run, work: Work, attempt: str, folder: pathli
                 kept = InLedger(ledger, run_, attempt)
                 files = work.stage(run_.round, folder, kept, kept.submitted)
                 ledger.patience.seconds = TEN_MINUTES  # a finished release is worth that
-                run_ = ledger.staged(run_, attempt=attempt, files=_seals(folder, files))
-                staged = True
+                seals = _seals(folder, files)
+                staging.note_seals(folder, seals)
+                sealed = True
+                run_ = ledger.staged(run_, attempt=attempt, files=seals)
                 return _commit(ledger, run_, attempt, folder, work)
             except BaseException as error:
                 if waits(error):
@@ -331,7 +340,7 @@ def _attempt(ledger: Ledger, run_: Run, work: Work, attempt: str, folder: pathli
             raise
         how = "it failed" if isinstance(error, DpError) else "it was interrupted"
         # Nobody who has stopped the run waits any longer, and a server that was waited for is not waited for again.
-        failed = isinstance(error, Exception) and not isinstance(error, Unreachable)
+        failed = isinstance(error, Exception) and not isinstance(error, Unreachable | Refused)
         ledger.patience.seconds = A_MINUTE if failed else 0.0
         with contextlib.suppress(LedgerError):  # what failed first is what is told; the next attempt settles this one
             ledger.end(run_, attempt=attempt, how=how, destroyed=destroyed)
@@ -419,13 +428,14 @@ def release_at(target: pathlib.Path, run_id: str, dataset: str, plan: str, job: 
     return content
 
 
-def _whole(attempt: Attempt) -> bool:
-    """Whether all that an attempt staged is still there, byte for byte."""
+def _seals_of(attempt: Attempt) -> dict[str, str] | None:
+    """Return the seals of what an attempt has staged, if all of it is still there, byte for byte; else None."""
     folder = pathlib.Path(attempt.staging)
     try:
-        return _seals(folder, {name: folder / name for name in attempt.staged}) == attempt.staged
-    except OSError:
-        return False
+        seals = dict(attempt.staged) or staging.noted_seals(folder)  # noted: the ledger could not be told
+        return seals if _seals(folder, {name: folder / name for name in seals}) == seals else None
+    except (OSError, ValueError):
+        return None
 
 
 def _seals(folder: pathlib.Path, files: Mapping[str, pathlib.Path]) -> dict[str, str]:

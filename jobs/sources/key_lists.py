@@ -27,7 +27,7 @@ from dp_pipelines.kernels.columns.column_types import column_of_kind, readable, 
 from dp_pipelines.kernels.columns.key_file import FACTS, FILTER, FORMAT, KEYS, KeyFile
 from dp_pipelines.kernels.columns.key_file_writer import KeyFileWriter, WrongOrder
 from dp_pipelines.kernels.columns.long_text import LONGEST_KEY, is_text
-from dp_pipelines.steps.read_files import open_parquet
+from dp_pipelines.steps.read_files import batches_of, open_parquet
 
 if TYPE_CHECKING:
     from dp_pipelines.jobs.terminal.progress import Progress
@@ -169,7 +169,7 @@ def _fill(
     try:
         with open_parquet(path) as file:
             every, taken = file.metadata.num_rows, 0  # of a public list, so anybody may see them
-            for batch in file.iter_batches(AT_ONCE, columns=list(columns)):
+            for batch in batches_of(path, file, columns, AT_ONCE):
                 progress.show(f"sorting a public list, once for all runs: {taken:,} of {every:,} keys are read")
                 taken += batch.num_rows
                 listed = readable(pa.Table.from_batches([batch]))

@@ -18,9 +18,8 @@ from dp_pipelines.jobs.sources.source_files import TYPES
 from dp_pipelines.jobs.spec.validation_errors import nearest
 from dp_pipelines.kernels import keys
 from dp_pipelines.kernels.columns import csv_lines, csv_values
-from dp_pipelines.kernels.columns.column_types import readable
 from dp_pipelines.kernels.columns.csv_format import DEFAULT, CsvFormat
-from dp_pipelines.steps.read_files import open_parquet
+from dp_pipelines.steps.read_files import open_parquet, whole_table
 
 
 def read_public(
@@ -48,7 +47,7 @@ def read_public(
             kinds = _types(csv_types or {}, field)
             tables = [_csv(path, kinds, field, form) for path in files]
         else:
-            tables = [readable(open_parquet(path).read()) for path in files]
+            tables = [whole_table(path) for path in files]
         return pa.concat_tables(tables)
     except RequestError:
         raise

@@ -24,7 +24,6 @@ from dp_pipelines.jobs.sources.readers import DAMAGED_DELETES, Reader
 from dp_pipelines.jobs.stores import remote_files
 from dp_pipelines.kernels import keys
 from dp_pipelines.kernels.columns import column_casts, csv_cells, equal_rows, gather
-from dp_pipelines.kernels.columns.column_types import readable
 from dp_pipelines.steps.flow import Flow, Opener
 from dp_pipelines.steps.read_files import (
     FEW_BYTES,
@@ -35,7 +34,7 @@ from dp_pipelines.steps.read_files import (
     RowGroups,
     Shuffled,
     open_local,
-    open_parquet,
+    whole_table,
 )
 
 Deleted = npt.NDArray[np.int64]
@@ -304,7 +303,7 @@ def _listed(path: str, types: str) -> pa.Table:
     """
     schema = EqualityDeletes(path=path, types=types).schema
     with remote_files.opened(path) if remote_files.is_url(path) else open_local(path) as stream:
-        listed = readable(open_parquet(stream).read(columns=schema.names).select(schema.names))
+        listed = whole_table(stream, schema.names).select(schema.names)
     for place, (name, kind) in enumerate(zip(schema.names, schema.types, strict=True)):
         if column_casts.loses_digits(listed.column(place).type, kind):
             listed = listed.set_column(place, name, _as(listed.column(place), kind))

@@ -19,9 +19,14 @@ BY_TURNS = 4
 """Jobs with federated rounds of clients who take turns, half of them with correlated noise."""
 
 VOTED = 6
-"""Jobs with a stage whose teachers vote, which came last."""
+"""Jobs with a stage whose teachers vote, which came after these."""
 
-ALL = NUMBER + JOBS_OF_EACH * len(LATER) + FEDERATED + BY_TURNS + VOTED
+CROSSED = 4
+"""Jobs with a train stage that has pairs of features, which came last."""
+
+UNCROSSED = NUMBER + JOBS_OF_EACH * len(LATER) + FEDERATED + BY_TURNS + VOTED
+
+ALL = UNCROSSED + CROSSED
 
 STRATEGIES = ("auto", "truncated_geometric", "laplace", "gaussian", "weighted_gaussian", "sips")
 BOUNDS: list[dict[str, Any]] = [
@@ -171,6 +176,22 @@ def pate(draw: random.Random) -> dict[str, Any]:
     return {**stage, "kind": "pate", "label": label, "fit": fit, "public": {"parquet": "public.parquet"}}
 
 
+def crossed(draw: random.Random) -> dict[str, Any]:
+    """A train stage with pairs of features."""
+    stage = train(draw)
+    weight, store = (
+        {"kind": "number", "min_value": -1, "max_value": 1, "bins": 4},
+        {"kind": "category", "categories": [1, 2]},
+    )
+    pairs = draw.choice([[["weight", "product"], ["product", "store"]], [["store", "weight"]]])
+    return {
+        **stage,
+        "features": {**stage["features"], "weight": weight, "store": store},
+        "pairs": pairs,
+        "model": {"kind": "linear"},
+    }
+
+
 def job(number: int) -> dict[str, Any]:
     """One of the jobs.
 
@@ -178,16 +199,23 @@ def job(number: int) -> dict[str, Any]:
     True
     """
     draw = random.Random(f"dp_pipelines {number}")  # a fixed table of jobs, not privacy noise
-    voted = number >= ALL - VOTED
-    federated = number >= ALL - VOTED - BY_TURNS - FEDERATED and not voted
-    later = LATER[(number - NUMBER) // JOBS_OF_EACH] if number >= NUMBER and not federated and not voted else None
+    has_pairs = number >= UNCROSSED
+    voted = number >= UNCROSSED - VOTED and not has_pairs
+    federated = number >= UNCROSSED - VOTED - BY_TURNS - FEDERATED and not voted and not has_pairs
+    later = (
+        LATER[(number - NUMBER) // JOBS_OF_EACH]
+        if NUMBER <= number < UNCROSSED and not federated and not voted
+        else None
+    )
     stages = {f"s{place}": aggregate(number + 31 * place, draw, later) for place in range(draw.choice([1, 1, 2, 3]))}
     if number % 8 == 5:
         stages = {**stages, "model": train(draw)} if draw.random() < 0.5 else {"model": train(draw)}
     if federated:
-        stages = {"model": (by_turns if number >= ALL - VOTED - BY_TURNS else federate)(number, draw)}
+        stages = {"model": (by_turns if number >= UNCROSSED - VOTED - BY_TURNS else federate)(number, draw)}
     if voted:
         stages = {"model": pate(draw)}
+    if has_pairs:
+        stages = {"model": crossed(draw)}
     budget: dict[str, Any] = {"epsilon": draw.choice([0.5, 2.0, 8.0]), "delta": draw.choice([1e-9, 1e-6, 1e-5])}
     if draw.random() < 0.4:
         budget |= {"runs": draw.choice([2, 12, 52]), "split": draw.choice(["constant", "linear", "exponential"])}

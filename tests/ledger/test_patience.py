@@ -328,3 +328,28 @@ def test_an_attempt_that_others_have_ended_meanwhile_commits_nothing(postgres: s
         with pytest.raises(LedgerError, match="was continued by another process"):
             ledger.commit(run, attempt=attempt, files={"weekly": b"x"})
     assert "run_committed" not in kinds(postgres)
+
+
+@pytest.mark.parametrize("word", ["certificate", "permission denied", "pg_hba.conf", "authentication failed"])
+def test_names_of_servers_users_and_databases_are_no_refusals(word: str) -> None:
+    """Such a server was never waited for."""
+    for text in (
+        f'connection to server at "{word}-db.example" (127.0.0.1), port 5432 failed: Connection refused',
+        f'connection failed: connection to server at "{word}", port 5432 failed: Connection refused',
+        f'connection to server on socket "/tmp/{word}/.s.PGSQL.5432" failed: No such file or directory',
+        f'connection to server at "h", port 5432 failed: FATAL:  too many connections for role "{word}"',
+    ):
+        assert patience.refusal(text) == "", text
+    named = f'connection to server at "{word}", port 5432 failed: FATAL:  role "{word}" does not exist'
+    assert "no user of this name" in patience.refusal(named)
+    assert "no machine" in patience.refusal(f"failed to resolve host '{word}': [Errno -2] Name or service not known")
+
+
+def test_a_refusal_is_waited_for_once_something_is_charged() -> None:
+    """A name that fails over to another machine is unknown for a moment."""
+    heard: list[str] = []
+    waiting = Patience(0.2, heard.append)
+    waiting.refusals = True
+    with pytest.raises(patience.Refused, match="no machine has this name"):
+        Database("postgresql://ann@no-such-host.invalid/budget", waiting).events()
+    assert ["no machine has this name; trying again for" in line for line in heard] == [True]

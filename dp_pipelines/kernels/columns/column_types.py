@@ -18,24 +18,58 @@ from dp_pipelines.kernels.columns import csv_cells, gather
 def readable_type(kind: pa.DataType) -> pa.DataType:
     """The type under which a column of a file is read: views become plain text, bytes and lists with wide offsets, also inside.
 
+    Narrow codes become codes of 32 bits, and values where they are inside lists or structs (`has_narrow_codes`).
+
     >>> str(readable_type(pa.list_(pa.string_view()))), str(readable_type(pa.list_view(pa.int8())))
     ('list<item: large_string>', 'large_list<item: int8>')
+    >>> readable_type(pa.dictionary(pa.int8(), pa.string())).index_type
+    DataType(int32)
+    """
+    if pa.types.is_dictionary(kind) and has_narrow_codes(kind):
+        return pa.dictionary(pa.int32(), readable_type(kind.value_type), kind.ordered)
+    return _readable_value(kind)
+
+
+def has_narrow_codes(kind: pa.DataType) -> bool:
+    """Return True if codes of a type, also inside it, have fewer than 32 bits, or are what an extension type stores.
+
+    A column of a file may have more values than its type has codes for, since each part of it may have its own few values; Arrow
+    then refuses to read the column. Batches of codes under an extension type end the process.
+
+    >>> has_narrow_codes(pa.list_(pa.dictionary(pa.int16(), pa.string()))), has_narrow_codes(pa.int8())
+    (True, False)
     """
     if isinstance(kind, pa.BaseExtensionType):
+        return bool(pa.types.is_dictionary(kind.storage_type)) or has_narrow_codes(kind.storage_type)
+    if pa.types.is_dictionary(kind):
+        return bool(kind.index_type.bit_width < 32)
+    return any(has_narrow_codes(kind.field(place).type) for place in range(kind.num_fields))
+
+
+def refused_for_rows(kind: pa.DataType) -> bool:
+    """Return True if Arrow may refuse to read a column of this stored type because of what rows have in it."""
+    return bool(pa.types.is_fixed_size_list(kind)) or has_narrow_codes(kind)
+
+
+def _readable_value(kind: pa.DataType) -> pa.DataType:
+    """The readable type of values inside others, which have no narrow codes."""
+    if pa.types.is_dictionary(kind) and has_narrow_codes(kind):
+        return _readable_value(kind.value_type)
+    if isinstance(kind, pa.BaseExtensionType):
         stored = readable_type(kind.storage_type)
-        return kind if stored == kind.storage_type else stored
+        return stored if stored != kind.storage_type or has_narrow_codes(kind) else kind
     if pa.types.is_string_view(kind):
         return pa.large_string()
     if pa.types.is_binary_view(kind):
         return pa.large_binary()
     if pa.types.is_struct(kind):
-        return pa.struct([field.with_type(readable_type(field.type)) for field in kind])
+        return pa.struct([field.with_type(_readable_value(field.type)) for field in kind])
     if pa.types.is_map(kind):
-        key, item = (field.with_type(readable_type(field.type)) for field in (kind.key_field, kind.item_field))
+        key, item = (field.with_type(_readable_value(field.type)) for field in (kind.key_field, kind.item_field))
         return pa.map_(key, item, keys_sorted=kind.keys_sorted)
     if not hasattr(kind, "value_field"):
         return kind
-    inner = kind.value_field.with_type(readable_type(kind.value_field.type))
+    inner = kind.value_field.with_type(_readable_value(kind.value_field.type))
     if pa.types.is_fixed_size_list(kind):
         return pa.list_(inner, kind.list_size)
     return pa.list_(inner) if pa.types.is_list(kind) else pa.large_list(inner)
@@ -82,6 +116,20 @@ def readable(table: pa.Table) -> pa.Table:
     return table
 
 
+def restored(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Return values of a column that was read without its stored Arrow type, under the readable form of that type.
+
+    Args:
+        values: as Parquet has them; codes where the column itself has narrow codes.
+        kind: the stored type: lists of a fixed size, or a type with narrow codes.
+
+    >>> restored(pa.array(["a"]).dictionary_encode(), pa.dictionary(pa.int8(), pa.large_string())).type.value_type
+    LargeStringType(large_string)
+    """
+    kind = readable_type(kind)
+    return fixed_lists(values, kind) if pa.types.is_fixed_size_list(kind) else in_layout(values, kind)
+
+
 def in_layout(values: pa.Array, kind: pa.DataType) -> pa.Array:
     """Return the same values under a type that has other layouts of text, bytes, lists and codes, also inside.
 
@@ -95,6 +143,9 @@ def in_layout(values: pa.Array, kind: pa.DataType) -> pa.Array:
         return values
     if isinstance(values.type, pa.BaseExtensionType):
         return in_layout(values.storage, kind)
+    if pa.types.is_dictionary(kind) and pa.types.is_dictionary(values.type):
+        parts = in_layout(values.dictionary, kind.value_type)
+        return pa.DictionaryArray.from_arrays(values.indices.cast(kind.index_type), parts, ordered=kind.ordered)
     if pa.types.is_dictionary(values.type):
         return in_layout(gather.decoded(values), kind)
     if not pa.types.is_nested(kind):

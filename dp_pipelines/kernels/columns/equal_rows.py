@@ -78,6 +78,6 @@ def _positions(column: pa.Array | pa.ChunkedArray, entries: pa.Array) -> npt.NDA
         return np.asarray(positions.fill_null(-1).to_numpy(zero_copy_only=False), np.int64)
     of_dictionary = _positions(column.dictionary, entries)
     of_null = _positions(pa.nulls(1, column.type.value_type), entries)
-    # The last one is the position of null.
-    indices = column.indices.fill_null(len(of_dictionary)) if column.indices.null_count else column.indices
-    return np.concatenate([of_dictionary, of_null])[indices.to_numpy(zero_copy_only=False).astype(np.int64)]
+    # The last one is the position of null, which an index of the column's own type may be too narrow for.
+    indices = column.indices.cast(pa.int64()).fill_null(len(of_dictionary))
+    return np.concatenate([of_dictionary, of_null])[indices.to_numpy()]

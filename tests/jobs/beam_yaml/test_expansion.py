@@ -30,6 +30,7 @@ from apache_beam.portability.api import (
     beam_fn_api_pb2,
     beam_fn_api_pb2_grpc,
     beam_runner_api_pb2,
+    schema_pb2,
 )
 from apache_beam.runners.pipeline_context import PipelineContext
 from apache_beam.transforms.core import Windowing
@@ -39,7 +40,7 @@ from apache_beam.transforms.fully_qualified_named_transform import (
 )
 from apache_beam.transforms.window import GlobalWindows
 from apache_beam.typehints.row_type import RowTypeConstraint
-from apache_beam.typehints.schemas import typing_to_runner_api
+from apache_beam.typehints.schemas import PYTHON_ANY_URN, LogicalType, typing_to_runner_api
 from apache_beam.utils.python_callable import PythonCallableWithSource
 
 from dp_pipelines.jobs.beam_yaml import expansion, transforms
@@ -213,7 +214,56 @@ def test_a_function_as_text_is_neither_a_setting_nor_a_cell(service: tuple[str, 
     request = request_of(AGGREGATE, **SETTINGS)
     kind = typing_to_runner_api(RowTypeConstraint.from_fields([("f", PythonCallableWithSource)]))
     request.components.coders["c"].spec.payload = kind.row_type.schema.SerializeToString()
-    assert expanded(service[0], request).error == "columns must not hold functions"
+    assert expanded(service[0], request).error == CODE
+
+
+CODE = "columns must not hold functions or objects; use types that all languages know"
+
+
+def any_type(within: str) -> schema_pb2.FieldType:
+    """The type of any object of Python, whose values run code when they are decoded, in a place of a column's type."""
+    code = schema_pb2.FieldType(logical_type=schema_pb2.LogicalType(urn=PYTHON_ANY_URN))
+    inner = schema_pb2.Schema(fields=[schema_pb2.Field(name="f", type=code)])
+    text = schema_pb2.FieldType(atomic_type=schema_pb2.STRING)
+    return {
+        "column": code,
+        "list": schema_pb2.FieldType(array_type=schema_pb2.ArrayType(element_type=code)),
+        "iterable": schema_pb2.FieldType(iterable_type=schema_pb2.IterableType(element_type=code)),
+        "map": schema_pb2.FieldType(map_type=schema_pb2.MapType(key_type=text, value_type=code)),
+        "row": schema_pb2.FieldType(row_type=schema_pb2.RowType(schema=inner)),
+        "representation": schema_pb2.FieldType(
+            logical_type=schema_pb2.LogicalType(urn=common_urns.decimal.urn, representation=code)
+        ),
+        "argument": schema_pb2.FieldType(
+            logical_type=schema_pb2.LogicalType(urn=common_urns.decimal.urn, argument_type=code)
+        ),
+    }[within]
+
+
+PLACES = ("column", "list", "iterable", "map", "row", "representation", "argument")
+
+
+@pytest.mark.parametrize("within", [*PLACES, "option", "option of a column"])
+def test_columns_and_options_hold_no_objects_of_python(service: tuple[str, int], within: str) -> None:
+    schema = schema_pb2.Schema(
+        fields=[schema_pb2.Field(name="f", type=any_type("column" if "option" in within else within))]
+    )
+    if "option" in within:
+        schema.fields[0].type.CopyFrom(schema_pb2.FieldType(atomic_type=schema_pb2.STRING))
+        place = schema.options if within == "option" else schema.fields[0].options
+        place.append(schema_pb2.Option(name="o", type=any_type("column")))
+    request = request_of(AGGREGATE, **SETTINGS)
+    request.components.coders["c"].spec.payload = schema.SerializeToString()
+    assert expanded(service[0], request).error == CODE
+
+
+def test_every_coder_and_logical_type_of_this_beam_is_known_or_refused_on_purpose() -> None:
+    """A new one of a later Beam is refused until somebody has looked at it."""
+    coders_of_beam = {coder.urn for coder in common_urns.coders.__dict__.values() if hasattr(coder, "urn")}
+    refused = {getattr(common_urns.coders, name).urn for name in ("PARAM_WINDOWED_VALUE", "CUSTOM_WINDOW", "SCHEMA")}
+    assert coders_of_beam - expansion.CODERS == refused
+    known = set(LogicalType._known_logical_types.by_urn)
+    assert known - expansion.LOGICAL_TYPES == {common_urns.python_callable.urn}
 
 
 def names_in_schema(part: dict[str, Any], defined: dict[str, Any], before: str = "") -> Iterator[tuple[str, str]]:

@@ -5,10 +5,12 @@ after the second command. Holds: the second command runs in another process than
 lose what they acknowledged.
 """
 
+import contextlib
 import pathlib
 import random
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -286,6 +288,85 @@ def test_a_server_that_takes_no_writes_costs_no_staged_release(
     kinds = [event.kind for event in Ledger.open(postgres).history]
     assert kinds.count(events.RUN_STAGED) == 1, "it was computed once"
     assert_one_release(shop, postgres)
+
+
+OUTAGES = {
+    "takes no writes": (
+        "ALTER DATABASE {name} SET default_transaction_read_only = on",
+        "ALTER DATABASE {name} RESET default_transaction_read_only",
+    ),
+    "takes no connections": (
+        "ALTER DATABASE {name} WITH ALLOW_CONNECTIONS false",
+        "ALTER DATABASE {name} WITH ALLOW_CONNECTIONS true",
+    ),
+}
+"""What ends the use of a database, as a failover does, and what makes it usable again. The second one is a refusal."""
+
+
+@pytest.mark.parametrize("outage", OUTAGES)
+@pytest.mark.parametrize("ends", [False, True], ids=["for a moment", "for longer than a command waits"])
+@pytest.mark.parametrize("step", ["staged", "commit"])
+def test_an_outage_that_began_while_rows_were_read_costs_no_release(
+    shop: Shop,
+    call: Call,
+    postgres: str,
+    server: Server,
+    monkeypatch: pytest.MonkeyPatch,
+    outage: str,
+    ends: bool,
+    step: str,
+) -> None:
+    """The first that a run hears of an outage may be at the end, when it tells the ledger what is staged."""
+    name = str(sa.make_url(postgres).database)
+    begins, back = (statement.format(name=name) for statement in OUTAGES[outage])
+    two_stages(shop)
+    shop.without_ledger()
+    assert call("ledger", "init", shop.job, "--ledger", postgres).code == 0
+    monkeypatch.setattr(ledgered_run, "TEN_MINUTES", 1.0 if ends else 60.0)
+    real, begun = getattr(Ledger, step), []
+
+    def cut_off(*given: object, **named: object) -> object:
+        if not begun:
+            server.do(begins)
+            server.do(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'")
+            begun.append(threading.Timer(2.0, lambda: None if ends else server.do(back)))
+            begun[0].start()
+        return real(*given, **named)
+
+    monkeypatch.setattr(Ledger, step, cut_off)
+    said = call(*command(shop, postgres))
+    assert "trying again for" in said.err
+    assert said.code == (1 if ends else 0)
+    if ends:
+        server.do(back)
+        assert call(*command(shop, postgres)).code == 0
+    kinds = [event.kind for event in Ledger.open(postgres).history]
+    assert (kinds.count(events.ATTEMPT_STARTED), kinds.count(events.RUN_STAGED)) == (1, 1), "it was computed once"
+    assert_one_release(shop, postgres)
+
+
+@pytest.mark.parametrize("step", ["staged", "commit"])
+def test_a_ledger_in_a_file_that_is_locked_for_too_long_costs_no_release(
+    shop: Shop, call: Call, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    two_stages(shop)
+    ledger = str(shop.folder / DEFAULT_NAME)
+    monkeypatch.setattr("dp_pipelines.ledger.database.BUSY_SECONDS", 1)
+    real = getattr(Ledger, step)
+
+    def locked(*given: object, **named: object) -> object:
+        with contextlib.closing(sqlite3.connect(ledger, isolation_level=None)) as other:
+            other.execute("BEGIN EXCLUSIVE")
+            return real(*given, **named)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Ledger, step, locked)
+        said = call(*command(shop, ledger))
+    assert said.code == 1
+    assert call(*command(shop, ledger)).code == 0
+    kinds = [event.kind for event in Ledger.open(ledger).history]
+    assert (kinds.count(events.ATTEMPT_STARTED), kinds.count(events.RUN_STAGED)) == (1, 1), "it was computed once"
+    assert_one_release(shop, ledger)
 
 
 @pytest.mark.slow

@@ -24,6 +24,7 @@ from dp_pipelines import ContributionBounds, Count, Plan, PublicPartitions, Quer
 from dp_pipelines.errors import BudgetError, RequestError
 from dp_pipelines.frozen import FrozenMapping
 from dp_pipelines.jobs.cli import main
+from dp_pipelines.jobs.request import list_order
 from dp_pipelines.jobs.request.request import Request, check
 from dp_pipelines.jobs.run import build
 from dp_pipelines.jobs.run import run as running
@@ -35,15 +36,18 @@ from tests.golden import jobs, rows
 from tests.helpers import seeded
 from tests.jobs.conftest import Shop, stage
 
+UNORDERED = {keys[-1] for keys in list_order.WITHOUT_ORDER} - {"public"}
+"""Keys of lists whose order means nothing."""
+
 
 def reordered(content: Any, draws: random.Random, *, path: tuple[str, ...] = ()) -> Any:
-    """The same content with mappings, public keys and pairs of features in another order."""
+    """The same content with mappings and the lists whose order means nothing in another order."""
     if isinstance(content, dict):
         items = [(key, reordered(value, draws, path=(*path, key))) for key, value in content.items()]
         return dict(draws.sample(items, len(items)))
     if isinstance(content, list):
         values = [reordered(value, draws, path=(*path, "")) for value in content]
-        unordered = path[-2:] == ("partitions", "public") or path[-1] == "pairs" or path[-2:-1] == ("pairs",)
+        unordered = path[-2:] == ("partitions", "public") or path[-1] in UNORDERED or path[-2:-1] == ("pairs",)
         return draws.sample(values, len(values)) if unordered else values
     return content
 
@@ -177,6 +181,58 @@ def test_the_same_run_id_with_metrics_in_another_order_gives_the_stored_release(
     first, again = ((tmp_path / f"out{number}" / "weekly.parquet").read_bytes() for number in range(2))
     assert first == again
     assert shop.charged() == 1
+
+
+def crossed(*pairs: list[str]) -> dict[str, Any]:
+    """A train stage with pairs of features, in an order."""
+    number = {"kind": "number", "min_value": 0, "max_value": 10, "bins": 3}
+    categories = {"product": ["p0", "p1"], "note": ["7", "x"]}
+    listed = {name: {"kind": "category", "categories": values} for name, values in categories.items()}
+    label = {"kind": "number", "column": "price", "min_value": 0, "max_value": 20}
+    features = {**listed, "store": number}
+    return {"kind": "train", "label": label, "features": features, "fit": {"steps": 3}, "pairs": list(pairs)}
+
+
+@pytest.mark.parametrize(
+    "pairs", [(["note", "product"], ["product", "store"]), (["product", "store"], ["product", "note"])], ids=str
+)
+@pytest.mark.parametrize("named", [True, False])
+def test_pairs_of_features_in_another_order_are_the_same_run_charged_once(
+    shop: Shop, tmp_path: pathlib.Path, named: bool, pairs: tuple[list[str], ...]
+) -> None:
+    """It was refused under its run id, and without one it was charged again or refused by the budget."""
+    given = ["--run-id", "r"] if named else []
+    for number, listed in enumerate([(["product", "store"], ["note", "product"]), pairs]):
+        shop.write(stages={"model": crossed(*listed)})
+        assert main.main(["run", str(shop.job), "--output", str(tmp_path / f"out{number}"), *given]) == 0
+    first, again = ((tmp_path / f"out{number}" / "model" / "model.safetensors").read_bytes() for number in range(2))
+    assert first == again
+    assert shop.charged() == 1
+
+
+LISTS: dict[str, Any] = {
+    "source": {"csv": "rows.csv", "types": {"customer": "int64", "product": "string"}, "nulls": ["", "-", "none"]},
+    "lookup": [
+        {"csv": "kinds.csv", "types": {"product": "string", "kind": "string"}, "nulls": ["?", ""], "on": ["product"]},
+        {"csv": "both.csv", "types": dict.fromkeys(("kind", "product", "x"), "string"), "on": ["kind", "product"]},
+    ],
+    "outputs": {"files": ["jsonl", "csv"]},
+    "stages": {"weekly": stage(metrics={"rows": {"kind": "count"}})},
+}
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_lists_outside_of_stages_whose_order_means_nothing_leave_the_digests_as_they_are(shop: Shop, seed: int) -> None:
+    (shop.folder / "rows.csv").write_text("customer,product\n1,p0\n2,-\n")
+    (shop.folder / "kinds.csv").write_text("product,kind\np0,a\np1,?\n")
+    (shop.folder / "both.csv").write_text("product,kind,x\np0,a,left\n")
+    shop.write(**LISTS)
+    content = yaml.safe_load(shop.job.read_text())
+    other = reordered(content, random.Random(seed))
+    assert other["outputs"] != content["outputs"] or seed
+    requests = [loaded(shop.folder, f"{number}.yaml", job) for number, job in enumerate((content, other))]
+    digests = [identity(request, running.plan_of(request.file, request.stages)) for request in requests]
+    assert digests[0] == digests[1]
 
 
 @pytest.mark.parametrize("keys", [20_000, 5])
