@@ -66,11 +66,11 @@ update: it holds sums without noise against whole steps.
 
 
 def timed(step: Callable[[], object], seconds: float) -> dict[str, float]:
-    """Call again and again, after a warm-up: how often, how long, how much of the processor."""
+    """Call again and again, at least once, after a warm-up: how often, how long, how much of the processor."""
     for _ in range(10):
         step()
     begin, cpu, steps = time.perf_counter(), time.process_time(), 0
-    while time.perf_counter() - begin < seconds:
+    while not steps or time.perf_counter() - begin < seconds:
         step()
         steps += 1
     return {
