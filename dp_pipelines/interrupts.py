@@ -74,9 +74,9 @@ def _has_interrupt(error: BaseException | None) -> bool:
     left, groups = [error], set[int]()
     while left:
         one = left.pop()
-        if isinstance(one, KeyboardInterrupt):
+        if issubclass(type(one), KeyboardInterrupt):  # `isinstance` asks the error itself for its class
             return True
-        if isinstance(one, BaseExceptionGroup) and id(one) not in groups:
+        if issubclass(type(one), BaseExceptionGroup) and id(one) not in groups:
             groups.add(id(one))
             left += BaseExceptionGroup.exceptions.__get__(one)
     return False

@@ -57,7 +57,7 @@ class Raising:
     """A cell that raises the same error itself, or another one."""
 
     def __init__(self, error: BaseException | None = None) -> None:
-        self._error = error or KeyboardInterrupt("secret")
+        self._error = KeyboardInterrupt("secret") if error is None else error
 
     def __float__(self) -> float:
         raise self._error
@@ -107,6 +107,24 @@ def test_ctrl_c_ends_rows_that_nobody_watches() -> None:
         extract._each(lambda cell: float(Interrupting()), [1, 2, 3])
     assert ended.value.__suppress_context__
     assert not interrupts._asked.is_set()
+
+
+class Pretending(Exception):
+    """An error that calls itself an interrupt, or raises when it is asked for its class."""
+
+    @property
+    def __class__(self) -> type:  # type: ignore[override]
+        if self.args:
+            raise ValueError("secret")
+        return KeyboardInterrupt
+
+
+@pytest.mark.usefixtures("handled")
+@pytest.mark.parametrize("arguments", [(), ("raises",)])  # no errors: Pytest asks parameters for their class
+def test_an_error_costs_its_row_whatever_it_says_of_its_own_class(arguments: tuple[str, ...]) -> None:
+    for error in (Pretending(*arguments), BaseExceptionGroup("", [Pretending(*arguments)])):
+        cells = [1, Raising(error), 3]
+        assert extract._each(lambda cell: float(cell), cells) == [1.0, extract._FAILED, 3.0]
 
 
 @pytest.mark.usefixtures("handled")

@@ -73,20 +73,26 @@ def load(kind: str, name: str) -> object:
         name: its name. Entry points are read only if it is not built in.
 
     Raises:
-        RequestError: its extension is not installed or cannot be imported, or there is none of this name.
+        RequestError: its extension is not installed, is not complete or cannot be imported, or there is none of this name.
     """
     if is_built_in(kind, name):
         refuse_missing(kind, name)
         module, _, attribute = BUILT_IN[f"{kind}:{name}"].partition(":")
-        feature: object = getattr(importlib.import_module(module), attribute)
+        try:
+            feature: object = getattr(importlib.import_module(module), attribute)
+        except ImportError:
+            message, hint = f"its extension is not complete: {module} cannot be imported", "install dp-pipelines again"
+            raise RequestError(field=f"{kind} {name!r}", message=message, hint=hint) from None
         return feature
     entry_point = _entry_points(kind).get(name)
     if entry_point is None:
         raise RequestError(field=f"{kind} {name!r}", message="is not offered by any installed extension")
     try:
         loaded: object = entry_point.load()
-    except Exception as error:
-        # Code of others: its message may quote anything.
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        # Code of others: its message may quote anything, and an end of the process is none that was asked for.
         message = f"cannot be loaded from {entry_point.value!r}: {type(error).__name__}"
         raise RequestError(
             field=f"{kind} {name!r}", message=message, hint="update or uninstall its distribution"

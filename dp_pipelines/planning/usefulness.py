@@ -91,6 +91,8 @@ def without_each(
     """
     mechanisms, constant = list(records), set(fixed)
     limit = rough_epsilon(mechanisms, delta, runs=runs)
+    if not limit:  # delta alone pays for all
+        return {}
     terms = [kind_of(record).terms(record) for record in mechanisms]
     scaled = [(record.stage, record.name) not in constant for record in mechanisms]
     noisy = [follows and _is_noisy(part) for part, follows in zip(terms, scaled, strict=True)]

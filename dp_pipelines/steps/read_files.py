@@ -14,10 +14,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet
 
-from dp_pipelines.errors import DamagedInputError
+from dp_pipelines.errors import DamagedInputError, RequestError
 from dp_pipelines.kernels import keys
 from dp_pipelines.kernels.columns import csv_lines, dictionary_page
-from dp_pipelines.kernels.columns.column_types import readable, readable_schema, refused_for_rows, restored
+from dp_pipelines.kernels.columns.column_types import (
+    has_fixed_lists_inside,
+    readable,
+    readable_schema,
+    refused_for_rows,
+    restored,
+)
 from dp_pipelines.kernels.columns.csv_format import DEFAULT, CsvFormat
 from dp_pipelines.kernels.columns.csv_values import values
 from dp_pipelines.kernels.columns.long_text import is_text
@@ -133,9 +139,17 @@ def batches_of(
         columns: to read.
         at_once: rows of a batch at most.
         options: of `ParquetFile.iter_batches`.
+
+    Raises:
+        RequestError: a column has lists of a fixed size inside it, and a null in these would end the reading.
     """
     stored = {name: file.schema_arrow.field(name).type for name in columns}
     stored = {name: kind for name, kind in stored.items() if refused_for_rows(kind)}
+    for name, kind in stored.items():
+        if has_fixed_lists_inside(kind):
+            message = "has lists of a fixed size inside it, of which Arrow can read no nulls"
+            hint = "write them as lists without a fixed size, or read other columns"
+            raise RequestError(field=f"column {name!r}", message=message, hint=hint)
     if not stored:
         yield from file.iter_batches(at_once, columns=list(columns), **options)
         return

@@ -1,16 +1,18 @@
 """The protocol of a command that an extension adds to the command line, and how these commands are found.
 
 In: the table of extensions; arguments. Out: commands. Holds: the core's own names cannot be replaced; distributions of others
-are looked at only for a name that is not known, and for help. Not covered: the core's own commands (`main`).
+are looked at only for a name that is not known, and for help; an extension that cannot be used affects its own command alone.
+Not covered: the core's own commands (`main`).
 """
 
 import argparse
-from collections.abc import Collection, Sequence
-from typing import Protocol, runtime_checkable
+from collections.abc import Collection, Iterable, Sequence
+from typing import Protocol, cast, runtime_checkable
 
 from dp_pipelines import extensions
 from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs.cli.command_parser import MakeParser
+from dp_pipelines.jobs.terminal import output
 
 KIND = "command"
 """The kind of these features in the table of extensions."""
@@ -21,7 +23,7 @@ DONE = 0
 
 @runtime_checkable
 class Command(Protocol):
-    """A command of the command line. Importing its module must be quick, since every command and `--help` do so.
+    """A command of the command line. Importing its module must be quick, since `--help` does so.
 
     Args:
         example: a call without the program's name, and what it does, for `dp-pipelines --help`.
@@ -56,33 +58,70 @@ class Command(Protocol):
         ...
 
 
-def built_in() -> dict[str, Command]:
-    """Return the commands of the installed built-in extensions by name."""
-    return {name: _load(name) for name in extensions.built_in(KIND)}
-
-
 def asked_for(arguments: Sequence[str], core: Collection[str]) -> dict[str, Command]:
-    """Return the commands of extensions that a command line may need, by name: those of others only if it names no other.
+    """Return the commands of extensions that a command line may need, by name.
+
+    That is the one that it names, or none for a command of the core. For help and for an unknown name these are all; a note
+    names those that cannot be used.
 
     Args:
         arguments: of the command line.
         core: names of the core's own commands.
 
     Raises:
-        RequestError: the command's extension is not installed, or cannot be loaded.
+        RequestError: the extension of the named command is not installed, or cannot be loaded.
     """
-    commands = built_in()
     name = next((text for text in arguments if not text.startswith("-")), None)
+    if name in core or (name is None and "--version" in arguments):
+        return {}
     if name is not None:
         extensions.refuse_missing(KIND, name)
-    if name in (*core, *commands) or "--version" in arguments:
-        return commands
-    return commands | {other: _load(other) for other in extensions.third_party(KIND) if other not in core}
+        if extensions.is_built_in(KIND, name):
+            return {name: load(name)}
+    others = [other for other in extensions.third_party(KIND) if other not in core]
+    if name in others:
+        return {name: load(name)}
+    return all_of([*extensions.built_in(KIND), *others])
 
 
-def _load(name: str) -> Command:
+def all_of(names: Iterable[str]) -> dict[str, Command]:
+    """Return commands by name, without those that cannot be used: a note names each."""
+    usable = {}
+    for name in names:
+        try:
+            usable[name] = load(name)
+        except RequestError as error:
+            output.note(f"note: left out: {error}")
+    return usable
+
+
+def load(name: str) -> Command:
+    """Return the command of an extension.
+
+    Raises:
+        RequestError: its extension cannot be loaded, or does not offer what a command needs.
+    """
     command = extensions.load(KIND, name)
-    if not isinstance(command, Command):
+    if not _is_command(name, command):
         message = "its extension does not offer what a command needs"
         raise RequestError(field=f"{KIND} {name!r}", message=message, hint="update or uninstall its distribution")
-    return command
+    return cast(Command, command)
+
+
+def _is_command(name: str, command: object) -> bool:
+    """Return True if an object has what a command needs, and adds one parser, of its own name."""
+    names: list[str] = []
+
+    def make(added: str, help_text: str, epilog: str) -> argparse.ArgumentParser:
+        names.append(added)
+        return argparse.ArgumentParser(added, description=help_text, epilog=epilog)
+
+    try:
+        if not isinstance(command, Command) or [type(text) for text in command.example] != [str, str]:
+            return False
+        command.add(make)
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # code of others
+        return False
+    return names == [name]

@@ -13,6 +13,7 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from dp_pipelines import extensions
 from dp_pipelines.disk_errors import NO_TMPDIR, DiskError, reason_of
 from dp_pipelines.errors import BudgetError, DpError, RequestError
 from dp_pipelines.jobs.cli import arrow_memory, extension_command
@@ -59,9 +60,9 @@ def parser(added: Mapping[str, Command] | None = None) -> CommandParser:
     """Return the parser of all commands and their options.
 
     Args:
-        added: commands of extensions by name; left out, those of the installed built-in extensions.
+        added: commands of extensions by name; left out, those of all installed built-in extensions.
     """
-    added = extension_command.built_in() if added is None else added
+    added = extension_command.all_of(extensions.built_in(extension_command.KIND)) if added is None else added
     layout = argparse.RawDescriptionHelpFormatter
     examples = (*EXAMPLES, *(command.example for command in added.values()))
     lines = [f"  dp-pipelines {call:<35}   {words}" for call, words in examples]
@@ -75,7 +76,7 @@ def parser(added: Mapping[str, Command] | None = None) -> CommandParser:
     def command(name: str, help_text: str, epilog: str) -> argparse.ArgumentParser:
         made: argparse.ArgumentParser = commands.add_parser(
             name,
-            help=help_text,
+            help=help_text.replace("%", "%%"),
             description=help_text[:1].upper() + help_text[1:] + ".",
             epilog=epilog,
             formatter_class=layout,

@@ -117,6 +117,66 @@ def test_a_command_that_cannot_be_used_is_refused_by_name(
     assert message in said.err
 
 
+BROKEN = {
+    "not there": "not_there:HELLO",
+    "ends the process": "ends:HELLO",
+    "has no parser": "hello_command:NOTHING",
+    "takes another name": "hello_command:HELLO",
+    "raises": "raises:HELLO",
+    "one word of an example": "words:HELLO",
+}
+"""Entry points of the command `broken`, each unusable in another way."""
+
+
+@pytest.fixture(params=BROKEN)
+def broken(request: pytest.FixtureRequest, others: pathlib.Path) -> None:
+    """A command of another distribution that cannot be used, next to one that can."""
+    path = BROKEN[request.param]
+    entry_points = f"[{extensions.GROUP}]\ncommand:broken = {path}\ncommand:hello = hello_command:HELLO\n"
+    (others / "others-1.0.dist-info" / "entry_points.txt").write_text(entry_points)
+    (others / "ends.py").write_text("import sys\nsys.exit(0)\n")
+    raising = HELLO.replace('make("hello"', "raise ValueError\n        make('hello'")
+    (others / "raises.py").write_text(raising)
+    (others / "words.py").write_text(
+        HELLO.replace('"hello"', '"broken"').replace('("hello you", "say hello")', '"hello you"')
+    )
+
+
+@pytest.mark.usefixtures("broken")
+def test_an_extension_that_cannot_be_used_affects_its_own_command_alone(call: Callable[..., Said]) -> None:
+    assert call("broken", "you").code == main.WRONG
+    assert call("hello", "you").out == "hello you\n"
+    helped = call("--help")
+    assert helped.code == 0
+    assert "dp-pipelines hello you" in helped.out
+    assert "note: left out: command 'broken': " in helped.err
+    misspelt = call("pln", "weekly.yaml")
+    assert misspelt.code == main.WRONG
+    assert "did you mean 'plan'?" in misspelt.err
+
+
+def test_help_of_an_extension_may_have_a_percent_sign_and_its_arguments_any_name(
+    others: pathlib.Path, call: Callable[..., Said]
+) -> None:
+    (others / "percent.py").write_text(HELLO.replace('"greet"', '"greet 100% of you"'))
+    (others / "others-1.0.dist-info" / "entry_points.txt").write_text(
+        f"[{extensions.GROUP}]\ncommand:hello = percent:HELLO\n"
+    )
+    assert "greet 100% of you" in call("--help").out
+    assert call("hello", "--version").code == main.WRONG  # an unknown argument of its own, not of the program
+
+
+def test_a_built_in_extension_that_is_not_complete_affects_its_own_command_alone(
+    call: Callable[..., Said], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(extensions.BUILT_IN, "command:describe", "dp_pipelines.extensions.describe.gone:DESCRIBE")
+    said = call("describe", "job.yaml")
+    assert said.code == main.WRONG
+    assert "its extension is not complete" in said.err
+    assert call("schema").code == 0
+    assert call("--help").code == 0
+
+
 def test_a_name_that_nobody_offers_is_refused() -> None:
     with pytest.raises(RequestError, match="is not offered by any installed extension"):
         extensions.load("command", "nothing")

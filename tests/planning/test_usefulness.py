@@ -286,6 +286,13 @@ def test_noise_that_a_metric_fixes_stays_and_a_stage_alone_costs_nobody_anything
     assert "noise_of_others_without" not in alone
 
 
+def test_nothing_is_said_of_what_stages_cost_others_where_delta_alone_pays_for_all() -> None:
+    records = dp.Plan(epsilon=1.0, delta=1e-6, stages={"weekly": query(), "daily": query()}).mechanisms
+    stage_of = {record.stage: record.stage for record in records}
+    assert usefulness.without_each(records, stage_of, (), 1e-6, 1).keys() == {"weekly", "daily"}
+    assert usefulness.without_each(records, stage_of, (), 0.99, 1) == {}
+
+
 def told(expect: Expectation | None = None, epsilon: float = 1.0, **changes: Any) -> dict[str, Any]:
     (stage,) = dp.Plan(epsilon=epsilon, delta=1e-6, stages={"s": query(**changes)}, expect=expect).to_json()["stages"][
         -1:

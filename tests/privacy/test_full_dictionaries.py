@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from dp_pipelines.data_profile import null_counts
+from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs.sources import lookup, lookups, snapshot_rows, tables
 from dp_pipelines.jobs.sql import expressions, row_slices
 from dp_pipelines.kernels import distinct, keys, shard
@@ -159,3 +160,24 @@ def test_a_file_may_have_more_values_than_its_stored_type_has_codes(
     with open_parquet(path) as file:
         read = [readable(pa.Table.from_batches([batch])) for batch in batches_of(path, file, ["x"], 1000)]
     assert [value for table in read for value in table.column("x").to_pylist()] == wanted["x"]
+
+
+@pytest.mark.parametrize("inner", [pa.int64(), pa.dictionary(pa.int16(), pa.string())], ids=str)
+@pytest.mark.parametrize("has_null", [False, True])
+def test_lists_of_a_fixed_size_inside_others_are_refused_by_their_type(
+    tmp_path: pathlib.Path, inner: pa.DataType, has_null: bool
+) -> None:
+    """Arrow reads them until one row has a null there: that row would decide."""
+    value = 7 if inner == pa.int64() else "a"
+    kind = pa.list_(pa.struct({"a": pa.list_(inner, 1)}))
+    rows = [[{"a": [value]}]] * 3 + ([[None]] if has_null else [])
+    path = str(tmp_path / "rows.parquet")
+    pq.write_table(pa.table({"n": list(range(len(rows))), "x": pa.array(rows, kind)}), path)
+    with pytest.raises(RequestError, match="column 'x': has lists of a fixed size inside it"):
+        whole_table(path)
+    assert whole_table(path, ["n"]).num_rows == len(rows)
+
+
+def test_codes_of_nothing_below_a_null_are_null() -> None:
+    empty = pa.DictionaryArray.from_arrays(pa.array([0, 0], pa.int16()), pa.array([], pa.string()), safe=False)
+    assert gather.decoded(empty).to_pylist() == [None, None]

@@ -72,7 +72,13 @@ class ToTables(GatherRows):
             return None
         types = self._types or {}
         if is_frame:
-            return _of_frame(element, types, is_announced=not self._unsaid) if self.has_row_types else None
+            try:
+                return _of_frame(element, types, is_announced=not self._unsaid) if self.has_row_types else None
+            except RequestError:
+                raise
+            except BaseException:  # a class of somebody's, whose columns or labels raise
+                interrupts.end_if_asked()
+                return None
         table = element if issubclass(kind, pa.Table) else pa.Table.from_batches([element])
         return _typed(table, types, is_announced=not self._unsaid)
 

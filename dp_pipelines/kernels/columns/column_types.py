@@ -48,7 +48,7 @@ def has_narrow_codes(kind: pa.DataType) -> bool:
 
 def refused_for_rows(kind: pa.DataType) -> bool:
     """Return True if Arrow may refuse to read a column of this stored type because of what rows have in it."""
-    return bool(pa.types.is_fixed_size_list(kind)) or has_narrow_codes(kind)
+    return bool(pa.types.is_fixed_size_list(kind)) or has_fixed_lists_inside(kind) or has_narrow_codes(kind)
 
 
 def _readable_value(kind: pa.DataType) -> pa.DataType:

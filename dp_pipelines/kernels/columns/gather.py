@@ -72,6 +72,8 @@ def decoded(column: pa.DictionaryArray) -> pa.Array:
     ['a', None, 'a']
     """
     values, indices = column.dictionary, column.indices
+    if not len(values):  # what is below a null of a nested column may have codes of nothing
+        return pa.nulls(len(column), values.type)
     if pa.types.is_string_view(values.type) or pa.types.is_binary_view(values.type):  # cannot be taken from
         values = values.cast(pa.string() if pa.types.is_string_view(values.type) else pa.binary())
     if indices.null_count == 0:

@@ -181,6 +181,22 @@ def test_cells_of_frames_that_do_not_fit_are_null_and_cost_no_other_row() -> Non
     assert ToTables(types, unsaid=False).whole(whole).to_pydict() == {"who": [1, None], "region": ["a", None]}
 
 
+class Hostile(pd.DataFrame):
+    """A frame of somebody's, whose columns raise."""
+
+    @property
+    def columns(self) -> Any:  # type: ignore[override]
+        raise ValueError("secret")
+
+
+def test_a_frame_whose_methods_raise_is_a_row_of_nulls() -> None:
+    step = ToTables({"who": pa.int64()}, unsaid=False)
+    frame = Hostile.__new__(Hostile)
+    assert list(step.process(frame)) == []
+    (table,) = step.tables([frame])
+    assert table.to_pydict() == {"who": [None]}
+
+
 Wrong = tuple[Callable[[beam.Pipeline], Any], Mapping[str, Any] | None, Mapping[str, Any], str]
 
 REFUSED: Mapping[str, Wrong] = {
