@@ -39,7 +39,7 @@ def exchange(module: str, file: str, codes: Codes) -> None:
     loaded: dict[str, list[types.FunctionType]] = defaultdict(list)
     for one in gc.get_objects():
         if (
-            isinstance(one, types.FunctionType)
+            type(one) is types.FunctionType  # other objects may raise when they are asked for their class
             and one.__code__.co_filename == file
             and one.__module__ == module
             and one.__code__.co_qualname in codes

@@ -27,7 +27,6 @@ WITHOUT_ROWS = {
     "jobs/beam_yaml/run_pipeline.py": "expands transforms, before any row is read",
     "jobs/cli/main.py:_shown": "shows what is published already",
     "jobs/outputs/delta_output.py": "writes what is released already",
-    "dp_pipelines/extensions/__init__.py:load": "imports a command of another distribution",
     "jobs/outputs/delta_place.py": "looks at a table of released rows",
     "jobs/request/own_models.py": "tries somebody's code on rows of zeros",
     "jobs/run/bucket_staging.py": "destroys staged files, by name",
@@ -45,6 +44,7 @@ WITHOUT_ROWS = {
     "transforms/pipeline_dp/extract.py:_refuse_by_hint": "asks a function for its hints, before any row is read",
     "transforms/rows/cell_values.py:why_null": "looks at a cell of an invented row",
     "transforms/rows/row_check.py:_checked": "looks at an invented row",
+    "transforms/rows/row_check.py:_text_of": "writes a value of an invented row",
     "jobs/stores/object_folder.py": "asks a store for names and released bytes",
     "jobs/stores/remote_files.py": "asks a store for names and sizes",
 }
@@ -54,6 +54,8 @@ PASSED_ON = {
     "dp_pipelines/ledger/journal.py:_write": "rolls back, and raises the error or one of the ledger",
     "jobs/runners/workers.py:_work": "hands every error to the thread that waits, which guards it",
     "jobs/cli/main.py:_ended": "is the last guard of a command, and ends it",
+    "dp_pipelines/extensions/__init__.py:load": "imports a command of another distribution, before any row is read",
+    "jobs/cli/extension_command.py:_is_command": "asks a command for its parser, before any row is read",
 }
 """Handlers of `BaseException` that neither ask whether a signal came nor raise the error again."""
 
@@ -68,7 +70,6 @@ TRIED = {
     "jobs/sources/tables.py:_converted": "a column of a frame; else cell by cell, to the same values",
     "jobs/sources/tables.py:_type_of": "a column without rows",
     "jobs/sql/dry_run.py:_sample": "an invented value",
-    "jobs/sql/row_calculator.py:_deeply_plain": "layouts inside lists and structs, which have the same values",
     "transforms/pipeline_dp/extract.py:_numbers": "numbers of Python; else one by one, to the same values",
     "transforms/pipeline_dp/keys.py:_column": "values of Python; else one by one, to the same bytes",
     "jobs/sources/warehouse/bigquery_table.py:process": "to the types of the session's own schema, which all values have",
@@ -85,7 +86,7 @@ NARROW = {
     "dp_pipelines/kernels/columns/listed_keys.py:_as_arrow": "public keys",
     "dp_pipelines/kernels/keys.py:_is_valid": "what Arrow says of text that is not UTF-8, and nothing else of text",
     "dp_pipelines/sample_and_aggregate/blocks.py": "asks the system about a child process, and a function before any row is read",
-    "dp_pipelines/steps/object_store.py": "asks a store for names and sizes",
+    "dp_pipelines/engine/object_store.py": "asks a store for names and sizes",
     "dp_pipelines/steps/read_files.py": "names the damaged file; all else is masked where the pipeline ends",
     "dp_pipelines/steps/row_bytes.py:of_type": "asks a type for its width",
     "jobs/sources/avro_files.py:_by_polars": "raises it again; the handler after it takes all others",
@@ -101,7 +102,6 @@ NARROW = {
     "jobs/sql/comparisons.py:number": "evaluates a constant of a job file",
     "jobs/sql/dry_run.py": "evaluates over invented values",
     "jobs/sql/expressions.py": "parses text of a job file",
-    "jobs/sql/row_calculator.py:_deeply_plain": "what Arrow cannot cast stays as it is, with the same values",
     "jobs/sql/row_calculator.py:_is_valid": "what Arrow says of a value that breaks the rules of its type",
     "jobs/sql/row_calculator.py:_valid": "the same",
     "jobs/sql/row_calculator.py:connection": "takes a connection from a list that may be empty",
@@ -110,7 +110,7 @@ NARROW = {
     "transforms/pipeline_dp/extract.py:_number": "a number of Python that float64 does not have",
     "transforms/pipeline_dp/keys.py": "a key of Python whose class has no such value; a step around it takes all others",
     "transforms/pipeline_dp/metrics.py:_public": "public values",
-    "transforms/rows/cell_values.py:_of_iso": "text of one cell that is no date",
+    "transforms/rows/time_cells.py:_of_iso": "text of one cell that is no date",
     "transforms/rows/row_check.py": "looks at an invented row",
     "transforms/rows/schema_rows.py": "one cell, whose class has no such value; types before any row is read",
     "transforms/rows/to_tables.py:_of_series": "a column of numbers or times; else cell by cell, to the same values",
@@ -122,6 +122,7 @@ CONVERTS = ("cast", "to_numpy", "fill_null", "view", "dictionary_encode", "take"
 
 NEAR_ROWS = (
     "dp_pipelines/kernels/",
+    "dp_pipelines/engine/",
     "dp_pipelines/steps/",
     "dp_pipelines/sample_and_aggregate/",
     "jobs/sources/",
