@@ -124,7 +124,7 @@ def restored(values: pa.Array, kind: pa.DataType) -> pa.Array:
         kind: the stored type: lists of a fixed size, or a type with narrow codes.
 
     >>> restored(pa.array(["a"]).dictionary_encode(), pa.dictionary(pa.int8(), pa.large_string())).type.value_type
-    LargeStringType(large_string)
+    DataType(large_string)
     """
     kind = readable_type(kind)
     return fixed_lists(values, kind) if pa.types.is_fixed_size_list(kind) else in_layout(values, kind)
