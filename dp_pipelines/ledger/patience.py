@@ -133,9 +133,8 @@ class Patience:
 
     def __init__(self, seconds: float = 0.0, tell: Callable[[str], None] = _unheard) -> None:
         self.seconds = seconds
-        self.refusals = (
-            False  # after a charge they are waited for: a name that was known may be moving to another machine
-        )
+        # True after a charge: a name that was known then may be moving to another machine.
+        self.refusals = False
         self._tell = tell
         self._since: float | None = None
         self._told = 0.0

@@ -94,21 +94,18 @@ def table_of(rows: list[Any], types: Mapping[str, pa.DataType]) -> pa.Table:
         rows: mappings or objects with attributes; None, and what has no names for its values, is a row of nulls.
         types: by column.
     """
+    cells = _cells_of(rows)
+    return pa.table({name: cell_values.column(cells(name), kind) for name, kind in types.items()})
+
+
+def _cells_of(rows: list[Any]) -> Callable[[str], list[Any]]:
+    """Return what gives the cells of a column, one for each row."""
     if all(kind is dict for kind in map(type, rows)):
-        return pa.table({
-            name: cell_values.column(of_each(operator.methodcaller("get", name), rows), kind)
-            for name, kind in types.items()
-        })  # fmt: skip
+        return lambda name: of_each(operator.methodcaller("get", name), rows)
     if all(map(_is_named_tuple, map(type, rows))):  # quicker than a reader of each row
-        return pa.table({
-            name: cell_values.column(of_each(functools.partial(_attribute, name=name), rows), kind)
-            for name, kind in types.items()
-        })  # fmt: skip
+        return lambda name: of_each(functools.partial(_attribute, name=name), rows)
     reads = of_each(reader, rows, _no_cell)
-    return pa.table({
-        name: cell_values.column(of_each(operator.methodcaller("__call__", name), reads), kind)
-        for name, kind in types.items()
-    })  # fmt: skip
+    return lambda name: of_each(operator.methodcaller("__call__", name), reads)
 
 
 def _is_named_tuple(kind: type) -> bool:
