@@ -176,13 +176,14 @@ def whole_table(file: Any, columns: Sequence[str] | None = None) -> pa.Table:
 
     Args:
         file: a path, or the open file.
-        columns: to read; None: all.
+        columns: to read, if the file has them; None: all.
     """
     opened = open_parquet(file)
-    if not any(map(refused_for_rows, opened.schema_arrow.types)):
-        return readable(opened.read(columns=columns))
-    names = opened.schema_arrow.names if columns is None else columns
-    schema = readable_schema(pa.schema([opened.schema_arrow.field(name) for name in names]))
+    fields = [field for field in opened.schema_arrow if columns is None or field.name in columns]
+    names = [field.name for field in fields]
+    if not any(refused_for_rows(field.type) for field in fields):
+        return readable(opened.read(columns=names))
+    schema = readable_schema(pa.schema(fields))
     tables = [readable(pa.Table.from_batches([batch])) for batch in batches_of(file, opened, names, BATCH_ROWS)]
     return pa.concat_tables([schema.empty_table(), *(table.cast(schema) for table in tables)])
 

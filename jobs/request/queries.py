@@ -179,7 +179,11 @@ def _listed(file: JobFile, name: str, columns: Sequence[str]) -> Sequence[tuple[
     if not path.is_file():
         raise RequestError(field="partitions.public_file", message=f"file not found: {name!r}", hint="check the path")
     table = public_tables.read_public(
-        [str(path)], csv_types=None, is_csv=path.suffix.lower() == ".csv", field="partitions.public_file"
+        [str(path)],
+        csv_types=None,
+        is_csv=path.suffix.lower() == ".csv",
+        field="partitions.public_file",
+        columns=columns,
     )
     for column in columns:
         if table.column_names.count(column) != 1:

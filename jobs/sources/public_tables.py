@@ -29,6 +29,7 @@ def read_public(
     is_csv: bool,
     field: str,
     form: CsvFormat = DEFAULT,
+    columns: Sequence[str] | None = None,
 ) -> pa.Table:
     """A small public table whole: a lookup table or a list of partitions.
 
@@ -38,6 +39,7 @@ def read_public(
         is_csv: the format of the files; else they are Parquet.
         field: the name for errors.
         form: how CSV files are written.
+        columns: of Parquet files to read, if they have them; None: all.
 
     Raises:
         RequestError: it cannot be read.
@@ -47,7 +49,7 @@ def read_public(
             kinds = _types(csv_types or {}, field)
             tables = [_csv(path, kinds, field, form) for path in files]
         else:
-            tables = [whole_table(path) for path in files]
+            tables = [_parquet(path, columns, field) for path in files]
         return pa.concat_tables(tables)
     except RequestError:
         raise
@@ -76,6 +78,13 @@ def place_of(files: Sequence[str], row: int, *, is_csv: bool, form: CsvFormat = 
             return f"{'line' if is_csv else 'row'} {places[row]} of {path!r}"
         row -= len(places)
     return "the lookup table"
+
+
+def _parquet(path: str, columns: Sequence[str] | None, field: str) -> pa.Table:
+    try:
+        return whole_table(path, columns)
+    except RequestError as error:
+        raise RequestError(field=field, message=f"{error.field} of {path!r} {error.message}", hint=error.hint) from None
 
 
 def _types(declared: Mapping[str, str], field: str) -> dict[str, pa.DataType]:

@@ -29,7 +29,6 @@ import pyarrow.compute as pc
 from dp_pipelines import interrupts
 from dp_pipelines.errors import RequestError
 from dp_pipelines.transforms.rows import numpy_times
-from dp_pipelines.transforms.rows.time_cells import midnight
 
 _NONE, _FALSE, _TRUE, _FLOAT, _TEXT, _BYTES, _TUPLE, _DATE, _TIME, _AWARE = (bytes([sign]) for sign in b"nFTfsbtdDA")
 _UUID, _DECIMAL, _ENUM, _SET = (bytes([sign]) for sign in b"uNEz")
@@ -230,7 +229,7 @@ def _of_numpy(value: np.generic) -> Any:
             time = numpy_times.python_time(value)
         except ValueError as error:
             raise NoKeyError(str(error)) from None
-        return time if isinstance(time, datetime.datetime) else midnight(time)
+        return time if isinstance(time, datetime.datetime) else numpy_times.midnight(time)
     return value.item()
 
 
@@ -253,7 +252,7 @@ def _of_id(value: Any) -> Any:
     if isinstance(value, datetime.datetime):
         return value.replace(fold=0) if value.fold else value  # Python compares times of one zone without it
     if isinstance(value, datetime.date):
-        return midnight(value)  # a day of NumPy is equal to a date and to a time
+        return numpy_times.midnight(value)  # a day of NumPy is equal to a date and to a time
     if isinstance(value, decimal.Decimal) and not value.is_finite():
         return float(value)
     if isinstance(value, decimal.Decimal) and (not value or abs(value.adjusted()) < LONGEST):

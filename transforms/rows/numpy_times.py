@@ -1,6 +1,7 @@
 """Converts times of NumPy to those of Python, without the wrapping around of NumPy's own conversions.
 
-In: one `datetime64` of any unit. Out: its year, or a date or time of Python. Holds: what Python's calendar does not have raises.
+In: one `datetime64` of any unit, or a date. Out: its year, or a date or time of Python. Holds: what no calendar of Python has
+raises.
 """
 
 import datetime
@@ -52,3 +53,8 @@ def python_time(cell: np.datetime64) -> datetime.date:
         time = short.item()
     made: datetime.date = time
     return made
+
+
+def midnight(cell: datetime.date) -> datetime.datetime:
+    """Return the first moment of a day, without a zone."""
+    return datetime.datetime(cell.year, cell.month, cell.day)

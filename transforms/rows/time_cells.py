@@ -68,11 +68,6 @@ def _day(cell: datetime.datetime) -> datetime.date:
     return (cell if cell.utcoffset() is None else cell.astimezone(datetime.UTC)).date()
 
 
-def midnight(cell: datetime.date) -> datetime.datetime:
-    """Return the first moment of a day, without a zone."""
-    return datetime.datetime(cell.year, cell.month, cell.day)
-
-
 def _of_iso(cell: str) -> datetime.datetime:
     if _ISO.fullmatch(cell) is None:
         raise NoFitError("is text that is no date or time by ISO 8601, e.g. 2026-01-05 or 2026-01-05T10:00:00Z")
@@ -128,7 +123,7 @@ def times(unit: str) -> dict[type, Convert]:
     return {
         **_NO_TIMES,
         datetime.datetime: _in_calendar,
-        datetime.date: midnight,
+        datetime.date: numpy_times.midnight,
         Timestamp: lambda cell: _in_years(cell) * 1000 // _NANOSECONDS[unit],
         np.datetime64: _numpy_nanoseconds if unit == "ns" else _of_numpy,
         str: _nanoseconds_of_iso if unit == "ns" else _of_iso,
