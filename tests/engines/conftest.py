@@ -1,6 +1,7 @@
-"""What the direct runner computes for each case, once for all that is compared with it.
+"""What the tests of this folder share: a Flink and a Spark, and what the direct runner computes for each case.
 
-In: `cases`. Out: the fixtures `compute` and `expected`. Holds: all runners read the very same files.
+In: `cases`, `setups`. Out: the fixtures `running`, `flink_engine`, `spark_engine`, `compute` and `expected`. Holds: all runners
+read the very same files; a cluster is started once for all tests that do no harm to it, and ends with the last of them.
 """
 
 import io
@@ -12,9 +13,10 @@ import pytest
 from dp_pipelines.jobs.runners import engines
 from dp_pipelines.jobs.runners.engines import Engine
 from dp_pipelines.jobs.terminal.progress import Progress
-from tests.engines import exact
+from tests.engines import exact, setups
 from tests.engines.cases import Case
 from tests.engines.exact import Dump
+from tests.engines.flink.cluster import Cluster, cluster
 
 QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """For processes of Java that live for a minute: without the optimizing compiler they take two thirds of the processors' time."""
@@ -28,6 +30,27 @@ def quick_java() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("JAVA_TOOL_OPTIONS", QUICK_JAVA)
         yield
+
+
+@pytest.fixture(scope="package")
+def running(quick_java: None) -> Iterator[Cluster]:
+    """A standalone Flink with two task managers."""
+    with cluster(setups.built(setups.FLINK_JAR)) as made:
+        yield made
+
+
+@pytest.fixture(scope="package")
+def flink_engine(running: Cluster) -> Iterator[Engine]:
+    """That Flink, with jobs of parallelism 2; workers in this process."""
+    with engines.engine("flink", setups.on(running, 2)) as engine:
+        yield engine
+
+
+@pytest.fixture(scope="package")
+def spark_engine(quick_java: None) -> Iterator[Engine]:
+    """Spark in its job server, with two threads; workers in this process."""
+    with setups.spark() as engine:
+        yield engine
 
 
 @pytest.fixture(scope="session")

@@ -28,7 +28,7 @@ from tests.engines import cases, exact, setups
 from tests.engines.cases import Case
 from tests.engines.conftest import Compute
 from tests.engines.exact import Dump
-from tests.engines.flink.cluster import Cluster, cluster, free_ports
+from tests.engines.flink.cluster import Cluster, free_ports
 from tests.engines.test_portable import command
 from tests.helpers.source import ROOT
 
@@ -37,16 +37,13 @@ pytestmark = pytest.mark.slow
 Expected = Callable[[Case], Dump]
 
 
-@pytest.fixture(scope="module")
-def running() -> Iterator[Cluster]:
-    with cluster(setups.built(setups.FLINK_JAR)) as made:
-        yield made
-
-
 @pytest.fixture(scope="module", params=[1, 2], ids=["parallelism 1", "parallelism 2"])
-def flink(running: Cluster, request: pytest.FixtureRequest) -> Iterator[Engine]:
-    with engines.engine("flink", setups.on(running, request.param)) as engine:
-        yield engine
+def flink(running: Cluster, flink_engine: Engine, request: pytest.FixtureRequest) -> Iterator[Engine]:
+    if request.param == 2:
+        yield flink_engine
+    else:
+        with engines.engine("flink", setups.on(running, request.param)) as engine:
+            yield engine
 
 
 @pytest.mark.parametrize("case", cases.CASES, ids=lambda case: case.__name__)
@@ -66,7 +63,16 @@ def test_workers_in_processes_of_each_task_manager_compute_the_same(
 
 def test_the_demo_job_is_published_and_charged_once(running: Cluster, tmp_path: pathlib.Path) -> None:
     job = cases.ta_feng(tmp_path)
-    asked = ("run", job, "--output", tmp_path / "out", "--runner", "flink", *setups.on(running, 2), "--json")
+    asked = (
+        "run",
+        job,
+        "--output",
+        tmp_path / "out",
+        "--runner",
+        "flink",
+        *setups.on(running, 2, ships=True),
+        "--json",
+    )
     first = command(*asked)
     assert first.returncode == 0, first.stderr
     assert "CUSTOMER" not in first.stderr.replace("CUSTOMER_ID", "")

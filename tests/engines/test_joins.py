@@ -5,33 +5,28 @@ last two are slow, and skipped where `make test-flink test-spark` has not built 
 which `cases` compares runners with each other and tests/jobs/run/test_joined_tables.py the local one with DuckDB.
 """
 
-import contextlib
 import pathlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
 from dp_pipelines.jobs.runners import engines
 from dp_pipelines.jobs.runners.engines import Engine
-from tests.engines import joins, setups
+from tests.engines import joins
 from tests.engines.cases import Case
 from tests.engines.conftest import Compute
 
-SETUPS: dict[str, Callable[[], contextlib.AbstractContextManager[Engine]]] = {
-    "local": lambda: engines.engine("local", ["--threads=2"]),
-    "direct": lambda: engines.engine("direct", []),
-    "flink": lambda: setups.flink(2),
-    "spark": setups.spark,
-}
+HERE = {"local": ["--threads=2"], "direct": []}
+ON_CLUSTERS = ("flink", "spark")
 
 
-@pytest.fixture(
-    scope="module",
-    params=[pytest.param(name, marks=[pytest.mark.slow] * (name in ("flink", "spark"))) for name in SETUPS],
-)
+@pytest.fixture(scope="module", params=[*HERE, *(pytest.param(name, marks=pytest.mark.slow) for name in ON_CLUSTERS)])
 def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
-    with SETUPS[request.param]() as made:
-        yield made
+    if request.param in ON_CLUSTERS:
+        yield request.getfixturevalue(f"{request.param}_engine")
+    else:
+        with engines.engine(request.param, HERE[request.param]) as made:
+            yield made
 
 
 @pytest.mark.parametrize("case", [joins.whole_join, joins.whole_left_join], ids=lambda case: case.__name__)

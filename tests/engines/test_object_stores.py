@@ -10,7 +10,6 @@ import functools
 import io
 import pathlib
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
 
 import pytest
 import yaml
@@ -18,7 +17,7 @@ import yaml
 from dp_pipelines.jobs.runners import engines
 from dp_pipelines.jobs.runners.engines import Engine
 from dp_pipelines.jobs.terminal.progress import Progress
-from tests.engines import exact, setups
+from tests.engines import exact
 from tests.engines.test_formats import STAGES
 from tests.helpers import copies, object_stores
 from tests.helpers.object_stores import Store
@@ -57,13 +56,12 @@ def computed(store: Store, tmp_path_factory: pytest.TempPathFactory) -> Computed
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", copies.FORMATS)
-@pytest.mark.parametrize("engine", [lambda: setups.flink(2), setups.spark], ids=["flink", "spark"])
+@pytest.mark.parametrize("engine", ["flink_engine", "spark_engine"])
 def test_a_copy_in_a_store_gives_the_same_integers_on_a_cluster(
-    computed: Computed, name: str, engine: Callable[[], AbstractContextManager[Engine]]
+    computed: Computed, name: str, engine: str, request: pytest.FixtureRequest
 ) -> None:
     expected = computed("parquet", "local", False)
-    with engine() as running:
-        assert exact.differences(expected, computed(name, running, True)) == []
+    assert exact.differences(expected, computed(name, request.getfixturevalue(engine), True)) == []
 
 
 @pytest.mark.parametrize("name", copies.FORMATS)

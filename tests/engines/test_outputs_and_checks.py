@@ -4,10 +4,8 @@ In: the jars that `make test-flink` and `make test-spark` build. Out: published 
 are whole processes, as a user starts them. Not covered: kills (`tests/jobs/run/test_outputs.py`). Slow: skipped without the jars.
 """
 
-import contextlib
 import json
 import pathlib
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import deltalake
@@ -16,7 +14,6 @@ import pytest
 
 from dp_pipelines.jobs.outputs.text_tables import FORMATS
 from tests.engines import cases, setups
-from tests.engines.flink.cluster import cluster
 from tests.engines.test_portable import command
 
 pytestmark = pytest.mark.slow
@@ -24,25 +21,12 @@ pytestmark = pytest.mark.slow
 Options = list[Any]
 
 
-@contextlib.contextmanager
-def _flink() -> Iterator[Options]:
-    with cluster(setups.built(setups.FLINK_JAR)) as running:
-        yield ["--runner", "flink", *setups.on(running, 2)]
-
-
-@contextlib.contextmanager
-def _spark() -> Iterator[Options]:
+@pytest.fixture(scope="module", params=["flink", "spark"])
+def options(request: pytest.FixtureRequest) -> Options:
+    if request.param == "flink":
+        return ["--runner", "flink", *setups.on(request.getfixturevalue("running"), 2)]
     jar = setups.built(setups.SPARK_JAR)
-    yield ["--runner", "spark", f"--spark_job_server_jar={jar}", "--spark_master_url=local[2]"]
-
-
-RUNNERS: dict[str, Callable[[], contextlib.AbstractContextManager[Options]]] = {"flink": _flink, "spark": _spark}
-
-
-@pytest.fixture(scope="module", params=RUNNERS)
-def options(request: pytest.FixtureRequest) -> Iterator[Options]:
-    with RUNNERS[request.param]() as found:
-        yield found
+    return ["--runner", "spark", f"--spark_job_server_jar={jar}", "--spark_master_url=local[2]"]
 
 
 @pytest.fixture

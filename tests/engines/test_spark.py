@@ -6,7 +6,7 @@ covered: a cluster of Spark; lost workers. Slow: skipped where the jars are not 
 
 import json
 import pathlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
@@ -20,17 +20,11 @@ from tests.engines.test_portable import command
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture(scope="module")
-def spark() -> Iterator[Engine]:
-    with setups.spark() as engine:
-        yield engine
-
-
 @pytest.mark.parametrize("case", cases.CASES, ids=lambda case: case.__name__)
 def test_statistics_before_the_noise_are_those_of_the_direct_runner(
-    case: Case, spark: Engine, compute: Compute, expected: Callable[[Case], Dump]
+    case: Case, spark_engine: Engine, compute: Compute, expected: Callable[[Case], Dump]
 ) -> None:
-    assert exact.differences(expected(case), compute(case, spark)) == []
+    assert exact.differences(expected(case), compute(case, spark_engine)) == []
 
 
 def test_a_whole_run_is_published_and_the_doctor_finds_all_well(tmp_path: pathlib.Path) -> None:

@@ -29,7 +29,7 @@ def small_shards(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(params=["local", "direct", pytest.param("flink", marks=pytest.mark.slow)])
 def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
     if request.param == "flink":
-        with setups.flink(1) as made:
+        with engines.engine("flink", setups.on(request.getfixturevalue("running"), 1)) as made:
             yield made
     else:
         with engines.engine(request.param, []) as made:
