@@ -1,20 +1,18 @@
-"""The command line in a process that kills itself at one point of a run: a script.
+"""Kills the process of the command line at one point of a run.
 
-In: a point, `before` or `after` it, which time it is reached, and the arguments of the command line. Out: a process that is dead,
-as by `kill -9`, at that very place; with the point `none` an ordinary one. Holds: the product has no switch for this; a few
-functions are wrapped from outside. A point is a kind of event of the ledger, one of `events.KINDS`: `before` is when the event is
-made and its transaction is not written, `after` is when the transaction is complete. So a new kind of event is a new point.
-Changes of files, which the ledger does not know of, are listed in `FILES`.
+In: a point, `before` or `after` it, and which time it is reached. Out: a process that is dead, as by `kill -9`, at that very
+place (`tests.helpers.warm_process` runs the command line in it). Holds: the product has no switch for this; a few functions are
+wrapped from outside. A point is a kind of event of the ledger, one of `events.KINDS`: `before` is when the event is made and its
+transaction is not written, `after` is when the transaction is complete. So a new kind of event is a new point. Changes of files,
+which the ledger does not know of, are listed in `FILES`.
 """
 
 import os
 import pathlib
 import signal
-import sys
 from collections.abc import Callable
 from typing import Any
 
-from dp_pipelines.jobs.cli import main
 from dp_pipelines.jobs.outputs import delta_output, text_tables
 from dp_pipelines.ledger import events, journal
 from dp_pipelines.release import staging
@@ -99,11 +97,3 @@ def kill_at(point: str, when: str, which: int = 1) -> None:
     if point not in events.KINDS and point not in FILES:
         raise ValueError(f"{point!r} is no point: {', '.join((*events.KINDS, *FILES))}")
     (kill_at_event if point in events.KINDS else kill_at_files)(point, Killer(when, which))
-
-
-if __name__ == "__main__":
-    where, when, which, *rest = sys.argv[1:]
-    if where != "none":
-        kill_at(where, when, int(which))
-    sys.argv[1:] = rest
-    sys.exit(main.main())

@@ -4,8 +4,6 @@ import json
 import pathlib
 import signal
 import stat
-import subprocess
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -16,7 +14,7 @@ import pytest
 
 from dp_pipelines.jobs.check import check
 from dp_pipelines.ledger.ledger import DEFAULT_NAME, Ledger
-from tests.helpers.source import ROOT
+from tests.helpers import warm_process
 from tests.jobs.conftest import Said, Shop, purchases, stage
 
 Call = Callable[..., Said]
@@ -218,8 +216,7 @@ def test_a_check_that_is_killed_leaves_no_page_and_the_same_command_makes_one(
     shop: Shop, call: Call, step: str, when: str
 ) -> None:
     arguments = ["check", str(shop.job), "--output", str(shop.folder / "checked")]
-    script = [sys.executable, str(ROOT / "tests" / "helpers" / "killed.py"), step, when, "1", *arguments]
-    dead = subprocess.run(script, cwd=shop.folder, capture_output=True, text=True, check=False, timeout=240)
+    dead = warm_process.run(arguments, folder=shop.folder, point=step, when=when)
     assert dead.returncode == -signal.SIGKILL, dead.stderr
     assert not (shop.folder / "checked").exists()
     assert len(looks(shop)) == 1

@@ -6,8 +6,6 @@ what is kept and drawn (`tests/training/test_fit.py`), and which units the choic
 
 import json
 import pathlib
-import subprocess
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -16,7 +14,7 @@ import pytest
 from dp_pipelines.ledger import events
 from dp_pipelines.training import artefact
 from tests.jobs.conftest import Said, Shop
-from tests.jobs.run.test_ledgered_run import KILLED, opened
+from tests.jobs.run.test_ledgered_run import kill_at_draw, opened
 from tests.jobs.run.test_model_training import FILES, files_below, learnable, model
 
 Call = Callable[..., Said]
@@ -128,9 +126,7 @@ def test_a_run_that_is_killed_before_or_after_the_choice_publishes_one_candidate
 ) -> None:
     job(shop)
     command = ["run", str(shop.job), "--output", str(shop.folder / "out"), "--run-id", "one"]
-    script = [sys.executable, KILLED, "draw_frozen", "after", str(which), *command]
-    ended = subprocess.run(script, cwd=shop.folder, check=False, timeout=240)
-    assert ended.returncode == -9
+    kill_at_draw(shop, command, which)
     kept = [str(event.content["name"]) for event in opened(shop).history if event.kind == events.DRAW_FROZEN]
     assert ("dear.choice" in kept) == (which == 7)
     before = {name: opened(shop).drawn(opened(shop).run("shop", "one"), name) for name in kept}

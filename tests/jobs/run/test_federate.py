@@ -10,8 +10,6 @@ import json
 import math
 import pathlib
 import stat
-import subprocess
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -23,7 +21,7 @@ from dp_pipelines.ledger import events
 from dp_pipelines.ledger.ledger import DEFAULT_NAME
 from dp_pipelines.training import artefact, trainer
 from tests.jobs.conftest import Said, Shop
-from tests.jobs.run.test_ledgered_run import KILLED, opened
+from tests.jobs.run.test_ledgered_run import kill_at_draw, opened
 from tests.jobs.run.test_model_training import files_below
 from tests.jobs.run.test_training_forms import DEAR, LINE, PRICE, PRODUCT, declared, said
 
@@ -144,8 +142,7 @@ def test_kill_9_in_the_middle_goes_on_with_the_rounds_that_were_kept(shop: Shop,
     def frozen() -> list[str]:
         return [str(event.content["name"]) for event in opened(shop).history if event.kind == events.DRAW_FROZEN]
 
-    script = [sys.executable, KILLED, "draw_frozen", "after", str(before - 1 + step), *command]
-    assert subprocess.run(script, cwd=shop.folder, check=False, timeout=240, capture_output=True).returncode == -9
+    kill_at_draw(shop, command, before - 1 + step)
     kept = frozen()
     assert kept[-1] == f"model.step-{step}"
     contents = {name: opened(shop).drawn(opened(shop).run("shop", "one"), name) for name in kept}
@@ -171,8 +168,7 @@ def killed(shop: Shop, step: int) -> tuple[list[str], pathlib.Path]:
     shop.write(stages={"model": model(fit={"rounds": 6, "separation": 3, "noise": "correlated"})})
     command = ["run", str(shop.job), "--output", str(shop.folder / "out"), "--run-id", "one"]
     # Before the rounds: salt, features, users, moments, and how the model begins.
-    script = [sys.executable, KILLED, "draw_frozen", "after", str(4 + step), *command]
-    assert subprocess.run(script, cwd=shop.folder, check=False, timeout=240, capture_output=True).returncode == -9
+    kill_at_draw(shop, command, 4 + step)
     names = [path for path in memories(shop) if path.suffix == ".noise"]
     newest = trainer.TrainingState.from_bytes(
         opened(shop).drawn(opened(shop).run("shop", "one"), f"model.step-{step}") or b""
@@ -214,8 +210,7 @@ def test_the_noise_of_the_rounds_after_a_kill_takes_back_that_of_the_rounds_befo
     """The memory of a run that was killed anew has the noise of the first attempt in it."""
     command, memory = killed(shop, 2)
     first = np.lib.format.read_array(io.BytesIO(memory.read_bytes()[32:]))
-    script = [sys.executable, KILLED, "draw_frozen", "after", "1", *command]
-    assert subprocess.run(script, cwd=shop.folder, check=False, timeout=240, capture_output=True).returncode == -9
+    kill_at_draw(shop, command, 1)
     (later,) = [path for path in memories(shop) if path != memory]
     second = np.lib.format.read_array(io.BytesIO(later.read_bytes()[32:]))
     assert len(first) == len(second) == 2

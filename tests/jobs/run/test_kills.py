@@ -26,8 +26,8 @@ from dp_pipelines.jobs.run import ledgered_run
 from dp_pipelines.ledger import events
 from dp_pipelines.ledger.ledger import DEFAULT_NAME, Ledger
 from tests.baseline import forms
+from tests.helpers import warm_process
 from tests.helpers.postgres import Server
-from tests.helpers.source import ROOT
 from tests.jobs.conftest import Said, Shop, fill, stage
 
 Call = Callable[..., Said]
@@ -98,15 +98,7 @@ def kill(shop: Shop, ledger: str, point: str, when: str, which: int) -> None:
 
 def run_killed(shop: Shop, ledger: str, point: str, when: str, which: int) -> "subprocess.CompletedProcess[str]":
     """Run the command in a process that dies if it reaches a point."""
-    script = [
-        sys.executable,
-        str(ROOT / "tests" / "helpers" / "killed.py"),
-        point,
-        when,
-        str(which),
-        *command(shop, ledger),
-    ]
-    return subprocess.run(script, cwd=shop.folder, capture_output=True, text=True, check=False, timeout=240)
+    return warm_process.run(command(shop, ledger), folder=shop.folder, point=point, when=when, which=which)
 
 
 @pytest.fixture(scope="module")

@@ -6,8 +6,6 @@ what a step does (`tests/training`) and how well models predict (`benchmarks/tra
 
 import json
 import pathlib
-import subprocess
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -21,7 +19,7 @@ from dp_pipelines.training import artefact, fit
 from dp_pipelines.training.examples import bounded_examples, coded
 from tests.helpers.small_disks import SmallDisk
 from tests.jobs.conftest import Said, Shop, stage
-from tests.jobs.run.test_ledgered_run import KILLED, opened
+from tests.jobs.run.test_ledgered_run import kill_at_draw, opened
 
 Call = Callable[..., Said]
 FILES = {"evaluation.json", "model.json", "model.safetensors", "weights.csv"}
@@ -121,9 +119,7 @@ def test_the_same_id_gives_the_same_model_bit_for_bit(shop: Shop, call: Call) ->
 def test_a_run_that_is_killed_goes_on_from_what_it_had_kept(shop: Shop, call: Call, which: int) -> None:
     job(shop)
     command = ["run", str(shop.job), "--output", str(shop.folder / "out"), "--run-id", "one"]
-    script = [sys.executable, KILLED, "draw_frozen", "after", str(which), *command]
-    ended = subprocess.run(script, cwd=shop.folder, check=False, timeout=240)
-    assert ended.returncode == -9
+    kill_at_draw(shop, command, which)
     kept = [event for event in opened(shop).history if event.kind == events.DRAW_FROZEN]
     assert len(kept) == which
     said = call(*command)

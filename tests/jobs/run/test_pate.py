@@ -6,8 +6,6 @@ the models of the job file. Not covered: votes and their noise (`tests/training/
 """
 
 import json
-import subprocess
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -21,7 +19,7 @@ from dp_pipelines.jobs.spec.train_models import PateStage
 from dp_pipelines.ledger import events
 from dp_pipelines.training import artefact
 from tests.jobs.conftest import Said, Shop
-from tests.jobs.run.test_ledgered_run import KILLED, opened
+from tests.jobs.run.test_ledgered_run import kill_at_draw, opened
 from tests.jobs.run.test_model_training import files_below
 from tests.jobs.run.test_training_forms import DEAR, LINE, PRICE, PRODUCT, declared, said
 
@@ -136,8 +134,7 @@ def test_kill_9_before_and_after_the_answers_goes_on_with_what_was_kept(shop: Sh
     shop.write(stages={"model": model()})
     command = ["run", str(shop.job), "--output", str(shop.folder / "out"), "--run-id", "one"]
     order = ["model.salt", "model.public", "model"]
-    script = [sys.executable, KILLED, "draw_frozen", "after", str(order.index(kept) + 1), *command]
-    assert subprocess.run(script, cwd=shop.folder, check=False, timeout=240, capture_output=True).returncode == -9
+    kill_at_draw(shop, command, order.index(kept) + 1)
     assert frozen(shop) == order[: order.index(kept) + 1]
     before = {name: opened(shop).drawn(opened(shop).run("shop", "one"), name) for name in frozen(shop)}
     assert call(*command).code == 0
@@ -156,8 +153,7 @@ def test_kill_9_before_and_after_the_answers_goes_on_with_what_was_kept(shop: Sh
 def test_answers_are_never_applied_to_another_public_table(shop: Shop, call: Call) -> None:
     shop.write(stages={"model": model()})
     command = ["run", str(shop.job), "--output", str(shop.folder / "out"), "--run-id", "one"]
-    script = [sys.executable, KILLED, "draw_frozen", "after", "3", *command]
-    assert subprocess.run(script, cwd=shop.folder, check=False, timeout=240, capture_output=True).returncode == -9
+    kill_at_draw(shop, command, 3)
     path = shop.folder / "unlabelled.parquet"
     whole = path.read_bytes()
     pa.parquet.write_table(pa.parquet.read_table(path).slice(1), path)

@@ -1,0 +1,148 @@
+"""Runs the command line in forks of one process that has imported what runs need, and has done nothing else.
+
+In: the arguments of the command line, and a point at which the process dies (`tests.helpers.killed`). Out: the exit status and
+what was written, as of `subprocess.run`. Holds: each command is a process of its own, with its own folder, environment and
+streams; the process from which it is forked has run no command, opened no file and started no thread. Not covered: how long
+imports take, and which of them a command needs (`tests/jobs/cli/test_loaded.py`).
+
+Half of the time of a small run goes into imports. As a script, this module is the process that is forked.
+"""
+
+import atexit
+import contextlib
+import gc
+import importlib
+import json
+import os
+import pathlib
+import pkgutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from typing import Any
+
+import numba
+
+from tests.helpers.source import ROOT
+
+SECONDS = 240
+"""After which a command is ended."""
+
+PACKAGES = (
+    *("accounting", "ledger", "release", "report", "training.federated", "training.kernels", "training.teachers"),
+    *("jobs.outputs", "jobs.request", "jobs.run", "jobs.sql", "jobs.terminal"),
+)
+"""Packages of ours, all modules of which are imported."""
+
+OTHERS = (
+    *("duckdb", "pyarrow.dataset", "pyarrow.parquet", "rich._emoji_codes", "safetensors.numpy"),
+    "sqlalchemy.dialects.sqlite.pysqlite",
+)
+"""Modules of others that runs import."""
+
+
+class WarmProcess:
+    """The process that is forked; it is started at the first command and ends with this one."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[str] | None = None
+
+    def run(self, request: dict[str, Any]) -> int:
+        """Return the status of a command, as `subprocess` has it.
+
+        Args:
+            request: the arguments of `serve`.
+        """
+        if self._process is None or self._process.poll() is not None:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "tests.helpers.warm_process"],
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT,
+            )  # fmt: skip
+            atexit.register(self._process.kill)
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps(request) + "\n")
+        self._process.stdin.flush()
+        return os.waitstatus_to_exitcode(int(self._process.stdout.readline()))
+
+
+WARM = WarmProcess()
+
+
+def run(
+    arguments: list[str], *, folder: pathlib.Path, point: str = "none", when: str = "before", which: int = 1
+) -> "subprocess.CompletedProcess[str]":
+    """Run the command line in a process of its own.
+
+    Args:
+        arguments: of the command line.
+        folder: the process begins in it.
+        point: at which the process dies, or `none`.
+        when: `before` or `after` it.
+        which: the number of times that the point is reached, from 1.
+    """
+    with tempfile.TemporaryDirectory() as place:
+        out, err = pathlib.Path(place) / "out", pathlib.Path(place) / "err"
+        status = WARM.run(
+            {
+                "arguments": list(map(str, arguments)), "folder": str(folder), "point": [point, when, which],
+                "environment": dict(os.environ), "out": str(out), "err": str(err),
+            }
+        )  # fmt: skip
+        return subprocess.CompletedProcess(arguments, status, out.read_text(), err.read_text())
+
+
+def imported() -> None:
+    """Import what runs need."""
+    for name in OTHERS:
+        importlib.import_module(name)
+    for package in PACKAGES:
+        found = importlib.import_module(f"dp_pipelines.{package}")
+        for module in pkgutil.iter_modules(found.__path__, f"{found.__name__}."):
+            importlib.import_module(module.name)
+    numba.njit(lambda: 0)()  # compiling anything makes Numba import most of its modules
+
+
+def serve() -> dict[str, Any]:
+    """Fork for each request and write the status of its process; return in the process of a request, with the request."""
+    answers = os.dup(sys.stdout.fileno())
+    for line in iter(sys.stdin.readline, ""):
+        assert threading.enumerate() == [threading.main_thread()]
+        request: dict[str, Any] = json.loads(line)
+        child = os.fork()
+        if child == 0:
+            os.close(answers)
+            return request
+        _, status = os.waitpid(child, 0)
+        os.write(answers, f"{status}\n".encode())
+    sys.exit()
+
+
+def become(request: dict[str, Any]) -> None:
+    """Give this process the folder, the environment and the streams that a command was asked for with."""
+    os.chdir(request["folder"])
+    os.environ.clear()
+    os.environ.update(request["environment"])
+    for number, (path, mode) in enumerate(((os.devnull, os.O_RDONLY), (request["out"], 0), (request["err"], 0))):
+        opened = os.open(path, mode or os.O_WRONLY | os.O_CREAT, 0o600)
+        os.dup2(opened, number)
+        os.close(opened)
+    signal.alarm(SECONDS)
+
+
+if __name__ == "__main__":
+    from dp_pipelines.jobs.cli import main
+    from tests.helpers import killed
+
+    with contextlib.redirect_stderr(None):
+        imported()
+    gc.freeze()
+    asked = serve()
+    become(asked)
+    where, moment, count = asked["point"]
+    if where != "none":
+        killed.kill_at(where, moment, count)
+    sys.argv = ["dp-pipelines", *asked["arguments"]]
+    sys.exit(main.main())
