@@ -36,11 +36,11 @@ from dp_pipelines import checks
 from dp_pipelines.errors import RequestError
 from dp_pipelines.kernels import keys, shard, sizes
 from dp_pipelines.kernels.columns import gather
-from dp_pipelines.kernels.grid_cells import STEPS, Points
 from dp_pipelines.kernels.lattice import Lattice
-from dp_pipelines.kernels.statistics import MedianCounts, Statistic, ValueSum
+from dp_pipelines.kernels.statistics import Statistic, ValueSum
 from dp_pipelines.metrics.base import Basis, Metric, Noisy, ReleasedValues
 from dp_pipelines.metrics.quantile import Quantile
+from dp_pipelines.metrics.smooth_median import SmoothMedian
 from dp_pipelines.query.query import ContributionBounds, PublicPartitions, Query
 from dp_pipelines.sample_and_aggregate import child_process
 
@@ -86,46 +86,6 @@ class BlockMean(Metric):
         total = noisy[statistic]
         means = np.clip(statistic.lattice.offset + total.values / self.blocks, self.low, self.high)
         return means, np.full(len(means), total.stddev / self.blocks)
-
-
-@dataclasses.dataclass(frozen=True)
-class SmoothMedian(Metric):
-    """The median of the results of all blocks, with noise scaled to its smooth sensitivity. Made by `Blocks`.
-
-    >>> SmoothMedian(blocks=10, low=0.0, high=1.0).statistics(Basis(centred=False, nullable=True))[0].kind
-    'smooth_median'
-    """
-
-    stddev_is_public = False
-    has_stddev = False
-    takes_delta = True
-    blocks: int = dataclasses.field(kw_only=True)
-    low: float = dataclasses.field(kw_only=True)
-    high: float = dataclasses.field(kw_only=True)
-    column: str = dataclasses.field(default=OUTPUT, init=False)  # type: ignore[misc]  # narrows the class variable
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not np.spacing(max(abs(self.low), abs(self.high))) * STEPS <= self.high - self.low:
-            message = f"is too close to high for {STEPS} steps between them"
-            raise RequestError(field="low", message=message, hint="widen the range, or use method ranks")
-
-    def settled(self, *, partitions: int, rows: int) -> "SmoothMedian":
-        """Return itself if its record holds under these bounds of one unit."""
-        if partitions != 1 or rows != 1:
-            message = "must be 1 for a median with smooth sensitivity: one unit has one value"
-            raise RequestError(field="max_contributions_per_partition", message=message, hint="write 1 for both bounds")
-        return self
-
-    def statistics(self, basis: Basis) -> tuple[Statistic, ...]:
-        points = Points(low=self.low, high=self.high, numbers=self.blocks)
-        return (MedianCounts(column=self.column, cells=points),)
-
-    def finish(self, noisy: Mapping[Statistic, Noisy], basis: Basis) -> ReleasedValues:
-        (statistic,) = self.statistics(basis)
-        assert isinstance(statistic.cells, Points)
-        values = statistic.cells.value(noisy[statistic].values)
-        return values, np.full(len(values), math.nan)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -209,7 +169,7 @@ class Blocks:
             metric.statistics(Basis(centred=True, nullable=False))
             return metric
         if self.method == "smooth_sensitivity":
-            return SmoothMedian(blocks=self.blocks, low=self.low, high=self.high)
+            return SmoothMedian(column=OUTPUT, blocks=self.blocks, low=self.low, high=self.high)
         return Quantile(OUTPUT, quantile=0.5, candidates=_steps(self.low, self.high), method="exponential")
 
     def result(self, value: float | None) -> float:
