@@ -19,10 +19,10 @@ import pyarrow as pa
 from measure import REPOSITORY, say, versions
 
 import dp_pipelines as dp
+from dp_pipelines.extensions.sample_and_aggregate.blocks import BLOCKS, OUTPUT
 from dp_pipelines.kernels import accumulate, contributions
 from dp_pipelines.planning.stage import StagePlan
 from dp_pipelines.release.draw import draw_release
-from dp_pipelines.sample_and_aggregate.blocks import BLOCKS, OUTPUT
 
 DELTA = 1e-6
 NUMBERS = (51, 201, 1001, 5001)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from dp_pipelines.errors import DpError as DpError
     from dp_pipelines.errors import PublishError as PublishError
     from dp_pipelines.errors import RequestError as RequestError
+    from dp_pipelines.extensions.sample_and_aggregate.blocks import Blocks as Blocks
     from dp_pipelines.jobs.session.session import Session as Session
     from dp_pipelines.metrics.base import Metric as Metric
     from dp_pipelines.metrics.counts import Count as Count
@@ -61,7 +62,6 @@ if TYPE_CHECKING:
     from dp_pipelines.query.train_model import Steps as Steps
     from dp_pipelines.query.train_model import TrainModel as TrainModel
     from dp_pipelines.query.windows import Windows as Windows
-    from dp_pipelines.sample_and_aggregate.blocks import Blocks as Blocks
 
 _ROOMS = {
     "BudgetError": "errors",
@@ -113,7 +113,7 @@ _ROOMS = {
     "Steps": "query.train_model",
     "TrainModel": "query.train_model",
     "Windows": "query.windows",
-    "Blocks": "sample_and_aggregate.blocks",
+    "Blocks": "extensions.sample_and_aggregate.blocks",
     "Session": "jobs.session.session",
 }
 """Where each name is defined; the same as above, for the interpreter."""
@@ -124,6 +124,10 @@ __all__ = ["__version__", *_ROOMS]
 def __getattr__(name: str) -> object:
     if name not in _ROOMS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if _ROOMS[name].startswith("extensions."):
+        import dp_pipelines.extensions
+
+        dp_pipelines.extensions.refuse_missing_name(name, _ROOMS[name])
     found = globals()[name] = getattr(importlib.import_module(f"{__name__}.{_ROOMS[name]}"), name)
     return found
 

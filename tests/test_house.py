@@ -17,7 +17,7 @@ from tests.helpers.source import PACKAGE_FOLDERS, ROOT, imports, modules, script
 
 LAYERS = (
     "errors disk_errors private_folders interrupts checks frozen collect noise kernels selection accounting collected metrics"
-    " mechanisms auto_bounds query plan_stages sample_and_aggregate planning ledger release report training audit engine steps"
+    " mechanisms auto_bounds query plan_stages planning ledger release report training audit engine steps"
     " tuning data_profile"
 )
 ORDER = (*LAYERS.split(), "")

@@ -9,6 +9,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from dp_pipelines.extensions.sample_and_aggregate.transform import SampleAndAggregate as SampleAndAggregate
     from dp_pipelines.kernels.columns.csv_format import CsvFormat as CsvFormat
     from dp_pipelines.transforms.collected_estimates import CollectedEstimates as CollectedEstimates
     from dp_pipelines.transforms.join_by_unit import JoinByUnit as JoinByUnit
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from dp_pipelines.transforms.rows.per_key import PrivateSumPerKey as PrivateSumPerKey
     from dp_pipelines.transforms.rows.row_check import check_row as check_row
     from dp_pipelines.transforms.rows.to_rows import ToRows as ToRows
-    from dp_pipelines.transforms.sample_and_aggregate import SampleAndAggregate as SampleAndAggregate
 
 _ROOMS = {
     "CsvFormat": "kernels.columns.csv_format",
@@ -52,7 +52,7 @@ _ROOMS = {
     "PrivateSumPerKey": "transforms.rows.per_key",
     "check_row": "transforms.rows.row_check",
     "ToRows": "transforms.rows.to_rows",
-    "SampleAndAggregate": "transforms.sample_and_aggregate",
+    "SampleAndAggregate": "extensions.sample_and_aggregate.transform",
 }
 """Where each name is defined; the same as above, for the interpreter."""
 
@@ -62,6 +62,10 @@ __all__ = [*_ROOMS]
 def __getattr__(name: str) -> object:
     if name not in _ROOMS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if _ROOMS[name].startswith("extensions."):
+        import dp_pipelines.extensions
+
+        dp_pipelines.extensions.refuse_missing_name(name, _ROOMS[name])
     found = globals()[name] = getattr(importlib.import_module(f"dp_pipelines.{_ROOMS[name]}"), name)
     return found
 

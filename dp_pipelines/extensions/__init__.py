@@ -42,8 +42,16 @@ def is_installed(kind: str, name: str) -> bool:
     >>> is_installed("command", "describe")
     True
     """
-    folder = BUILT_IN[f"{kind}:{name}"].removeprefix(f"{__name__}.").partition(".")[0]
-    spec = importlib.util.find_spec(f"{__name__}.{folder}")
+    return has_folder(BUILT_IN[f"{kind}:{name}"].removeprefix(f"{__name__}.").partition(".")[0])
+
+
+def has_folder(extension: str) -> bool:
+    """Return True if there is a folder of an extension with this name. Nothing of it is imported.
+
+    >>> has_folder("describe"), has_folder("no_such")
+    (True, False)
+    """
+    spec = importlib.util.find_spec(f"{__name__}.{extension}")
     return spec is not None and spec.origin is not None  # a folder without __init__.py has a spec, but no origin
 
 
@@ -111,10 +119,29 @@ def refuse_missing(kind: str, name: str) -> None:
         RequestError: the folder of the extension does not exist.
     """
     if is_built_in(kind, name) and not is_installed(kind, name):
-        package = BUILT_IN[f"{kind}:{name}"].partition(":")[0].rpartition(".")[0]
-        message = f"needs the extension {package.rpartition('.')[2]!r}, which is not installed"
-        hint = f"install a distribution of dp-pipelines that has the package {package}"
-        raise RequestError(field=f"{kind} {name!r}", message=message, hint=hint)
+        raise _missing(f"{kind} {name!r}", BUILT_IN[f"{kind}:{name}"].split(".")[2])
+
+
+def refuse_missing_name(name: str, module: str) -> None:
+    """Refuse a public name of Python whose extension is not installed.
+
+    Args:
+        name: as `dp_pipelines` or `dp_pipelines.transforms` offers it.
+        module: where it is defined, under `dp_pipelines`: `extensions.<extension>...`.
+
+    Raises:
+        ImportError: the folder of the extension does not exist.
+    """
+    extension = module.split(".")[1]
+    if not has_folder(extension):
+        raise ImportError(str(_missing(f"name {name!r}", extension)))
+
+
+def _missing(field: str, extension: str) -> RequestError:
+    """Return the error about a feature whose extension is not installed."""
+    message = f"needs the extension {extension!r}, which is not installed"
+    hint = f"install a distribution of dp-pipelines that has the package {__name__}.{extension}"
+    return RequestError(field=field, message=message, hint=hint)
 
 
 def _entry_points(kind: str) -> "dict[str, EntryPoint]":

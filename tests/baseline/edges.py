@@ -35,7 +35,6 @@ EXTENSIONS = {
         " jobs.cli.answers_commands jobs.cli.collected_commands"
     ),
     "two_organisations": "jobs.parties jobs.spec.party_models query.parties steps.party_tables",
-    "sample_and_aggregate": "sample_and_aggregate transforms.sample_and_aggregate",
     "pipeline_dp": "transforms.pipeline_dp",
     "beam_yaml": "jobs.beam_yaml",
 }

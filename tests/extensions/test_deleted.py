@@ -1,4 +1,4 @@
-"""A deleted extension is gone, with its command and its help, and everything else works.
+"""A deleted extension is gone, with its command, its help and its public names, and everything else works.
 
 In: a copy of the distribution in which the folder of an extension is missing. Out: what processes over the copy print and their
 exit codes. Not covered: types and all tests of the core without the folder.
@@ -12,6 +12,7 @@ import sys
 
 import pytest
 
+import dp_pipelines.transforms
 from dp_pipelines import extensions
 from tests.helpers.source import PACKAGE_FOLDERS, ROOT, modules
 
@@ -77,8 +78,36 @@ def test_a_folder_of_bytecode_alone_is_not_an_extension(name: str, extension: st
     assert python(copy, "-m", "dp_pipelines.jobs.cli.main", "--help").returncode == 0
 
 
+def public_names() -> list[tuple[str, str, str]]:
+    """Return the facade, the name and the extension of each public name that an extension offers."""
+    return [
+        (facade.__name__, name, module.split(".")[1])
+        for facade in (dp_pipelines, dp_pipelines.transforms)
+        for name, module in facade._ROOMS.items()
+        if module.startswith("extensions.")
+    ]
+
+
+@pytest.mark.parametrize(("facade", "name", "extension"), public_names())
+def test_a_deleted_extension_takes_its_public_names_with_it(
+    facade: str, name: str, extension: str, tmp_path: pathlib.Path
+) -> None:
+    message = f"ImportError: name '{name}': needs the extension '{extension}', which is not installed"
+    copy = without(extension, tmp_path)
+    for program in (f"from {facade} import {name}", f"import {facade}\n{facade}.{name}"):
+        assert python(ROOT, "-c", program).returncode == 0
+        refused = python(copy, "-c", program)
+        assert refused.returncode == 1
+        assert message in refused.stderr.splitlines()[-1]
+    others = f"from {facade} import PrivateCount" if facade.endswith("transforms") else f"from {facade} import Plan"
+    assert python(copy, "-c", others).returncode == 0
+
+
+FOLDERS = sorted(path.parent.name for path in (ROOT / "dp_pipelines" / "extensions").glob("*/__init__.py"))
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("extension", sorted({extension for _, extension in commands()}))
+@pytest.mark.parametrize("extension", FOLDERS)
 def test_without_an_extension_every_other_module_is_imported(extension: str, tmp_path: pathlib.Path) -> None:
     gone = f"dp_pipelines.extensions.{extension}"
     rest = [name for name in modules() if name != gone and not name.startswith(f"{gone}.")]

@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 import pytest
 
+import dp_pipelines.transforms
 from dp_pipelines import extensions
 from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs.cli import main
@@ -54,7 +55,9 @@ def test_every_entry_of_the_table_offers_what_its_kind_needs_and_every_folder_ha
     for key in extensions.BUILT_IN:
         kind, _, name = key.partition(":")
         assert isinstance(extensions.load(kind, name), kinds[kind])
-    assert {path.split(".")[2] for path in extensions.BUILT_IN.values()} == set(FOLDERS)
+    public = (*dp_pipelines._ROOMS.values(), *dp_pipelines.transforms._ROOMS.values())
+    named = {module.split(".")[1] for module in public if module.startswith("extensions.")}
+    assert {path.split(".")[2] for path in extensions.BUILT_IN.values()} | named == set(FOLDERS)
 
 
 def test_a_command_of_another_distribution_is_listed_and_runs(others: pathlib.Path) -> None:

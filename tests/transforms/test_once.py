@@ -162,7 +162,7 @@ def test_the_runs_of_a_plan_are_named_and_each_is_drawn_once() -> None:
 
 
 def test_everything_that_draws_is_refused_a_second_time() -> None:
-    from dp_pipelines.sample_and_aggregate.blocks import Blocks
+    from dp_pipelines.extensions.sample_and_aggregate.blocks import Blocks
 
     blocks = Blocks(privacy_unit="who", blocks=3, low=0.0, high=1.0)
     keys = Query(privacy_unit="who", partition_by="where", bounds=BOUNDS, metrics={})

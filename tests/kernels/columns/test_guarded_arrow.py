@@ -29,7 +29,7 @@ PATH = [
     *(ROOT / "dp_pipelines/kernels").rglob("*.py"),
     *(ROOT / "transforms").rglob("*.py"),
     *(ROOT / "dp_pipelines/steps").rglob("*.py"),
-    *(ROOT / "dp_pipelines/sample_and_aggregate").rglob("*.py"),
+    *(ROOT / "dp_pipelines/extensions/sample_and_aggregate").rglob("*.py"),
     *(ROOT / "dp_pipelines/plan_stages").rglob("*.py"),
     *(ROOT / "dp_pipelines/release").rglob("*.py"),
     *(ROOT / "dp_pipelines/training/examples").rglob("*.py"),

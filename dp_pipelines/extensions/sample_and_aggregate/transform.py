@@ -14,10 +14,10 @@ import pyarrow as pa
 
 from dp_pipelines import checks
 from dp_pipelines.errors import RequestError
+from dp_pipelines.extensions.sample_and_aggregate.blocks import Blocks, Function, check_function, ordered, run
 from dp_pipelines.noise import entropy
 from dp_pipelines.planning.describe import query_to_json
 from dp_pipelines.planning.stage import StagePlan
-from dp_pipelines.sample_and_aggregate.blocks import Blocks, Function, check_function, ordered, run
 from dp_pipelines.transforms.private_aggregate import PrivateAggregate
 from dp_pipelines.transforms.release_transform import ReleaseTransform
 from dp_pipelines.transforms.rows.input_tables import tables_alone
@@ -40,7 +40,7 @@ class SampleAndAggregate(ReleaseTransform):
     Input: as for `PrivateAggregate`. Output: one table with one row: `blocks`, and the value with its standard deviation.
 
     >>> from dp_pipelines import Plan
-    >>> from dp_pipelines.sample_and_aggregate.blocks import Blocks
+    >>> from dp_pipelines.extensions.sample_and_aggregate.blocks import Blocks
     >>> blocks = Blocks(privacy_unit="customer", blocks=20, low=0.0, high=1.0)
     >>> plan = Plan(epsilon=1.0, stages={"share": blocks.query})
     >>> SampleAndAggregate(plan["share"], blocks, function=len, columns=["amount"]).seconds

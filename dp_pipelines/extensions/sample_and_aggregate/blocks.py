@@ -34,6 +34,7 @@ import pyarrow.compute as pc
 
 from dp_pipelines import checks
 from dp_pipelines.errors import RequestError
+from dp_pipelines.extensions.sample_and_aggregate import child_process
 from dp_pipelines.kernels import keys, shard, sizes
 from dp_pipelines.kernels.columns import gather
 from dp_pipelines.kernels.lattice import Lattice
@@ -42,7 +43,6 @@ from dp_pipelines.metrics.base import Basis, Metric, Noisy, ReleasedValues
 from dp_pipelines.metrics.quantile import Quantile
 from dp_pipelines.metrics.smooth_median import SmoothMedian
 from dp_pipelines.query.query import ContributionBounds, PublicPartitions, Query
-from dp_pipelines.sample_and_aggregate import child_process
 
 Function = Callable[[pa.Table], float]
 Aggregate = Literal["mean", "median"]

@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 from dp_pipelines import Blocks, Count, Plan
 from dp_pipelines.audit.audit import audit
 from dp_pipelines.errors import RequestError
+from dp_pipelines.extensions.sample_and_aggregate.blocks import check_function, ordered, run
 from dp_pipelines.kernels import accumulate, contributions, shard
 from dp_pipelines.kernels.cells import Around
 from dp_pipelines.kernels.grid_cells import Points
@@ -31,7 +32,6 @@ from dp_pipelines.mechanisms.smooth_median import smoothing
 from dp_pipelines.noise import smooth_sensitivity as noise_of_medians
 from dp_pipelines.query.query import ContributionBounds, PublicPartitions, Query
 from dp_pipelines.release.draw import draw_release
-from dp_pipelines.sample_and_aggregate.blocks import check_function, ordered, run
 from dp_pipelines.transforms import PrivateAggregate, PublishRelease, SampleAndAggregate
 from tests.helpers import block_functions as functions
 from tests.helpers.source import ROOT
@@ -176,7 +176,7 @@ def test_what_is_no_finite_number_counts_as_the_default_and_what_is_far_is_clamp
 def test_nothing_that_a_function_says_leaves_its_process() -> None:
     code = (
         "from tests.helpers import block_functions as f; import pyarrow as pa\n"
-        "from dp_pipelines.sample_and_aggregate.blocks import check_function, run\n"
+        "from dp_pipelines.extensions.sample_and_aggregate.blocks import check_function, run\n"
         "print(run(check_function(f.loud), pa.table({'x': [1.0]}), memory_mb=4096, seconds=30))"
     )
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
