@@ -1,4 +1,4 @@
-"""What every test shares: the settings of hypothesis, caches of its own, and a watch on the one import root.
+"""What every test shares: the settings of hypothesis, caches of its own, a watch on the one import root, and its processor time.
 
 In: nothing. Out: fixtures that act on their own. Holds: no test uses the user's folders for caches and state, and no test run
 loads `transforms` or `jobs` under a bare name. Helpers are imported as `tests.helpers.<name>`.
@@ -11,6 +11,12 @@ from pathlib import Path
 import hypothesis
 import pytest
 
+from tests.helpers.cpu_times import (  # noqa: F401 - hooks
+    pytest_runtest_logreport,
+    pytest_runtest_makereport,
+    pytest_runtest_setup,
+    pytest_terminal_summary,
+)
 from tests.helpers.small_disks import real_disk, small_disk  # noqa: F401 - fixtures
 
 # Processes that tests start must find `tests.<room>`: jax-privacy installs a folder `tests` of its own, which would hide ours.
