@@ -5,6 +5,7 @@ constant column with one public key would be, integer for integer before the noi
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -19,6 +20,7 @@ from dp_pipelines.errors import RequestError
 from dp_pipelines.kernels import accumulate, contributions, shard
 from dp_pipelines.kernels.statistics import RowCount
 from dp_pipelines.planning import describe
+from dp_pipelines.planning.stage import StagePlan
 from dp_pipelines.query.query import EVERYTHING
 from dp_pipelines.release.draw import draw_release
 
@@ -64,9 +66,15 @@ def table_of(rows: list[tuple[Any, Any, Any]]) -> pa.Table:
     )
 
 
+@functools.cache
+def planned(query: dp.Query) -> StagePlan:
+    """The one stage of a plan."""
+    return dp.Plan(epsilon=1.0, delta=1e-6, stages={"s": query})["s"]
+
+
 def exact(query: dp.Query, table: pa.Table, shards: int) -> accumulate.Totals:
     """The exact sums of a table, bounded in some shards, as a pipeline of one place computes them."""
-    stage = dp.Plan(epsilon=1.0, delta=1e-6, stages={"s": query})["s"]
+    stage = planned(query)
     wire = contributions.reduce(stage.layout.wire(table), stage.layout, 5)
     cut: dict[int, list[pa.Table]] = {0: [wire.slice(0, 0)]}
     for number, part in shard.slices(wire, stage.layout.unit_names, 5, shards):
@@ -89,7 +97,7 @@ def test_a_total_is_the_one_partition_of_a_constant_column(rows: list[tuple[Any,
     units = [row[0] for row in rows if row[0] is not None]
     cut = any(units.count(unit) > 3 for unit in units)
     assert cut or found == wanted
-    statistics = dp.Plan(epsilon=1.0, delta=1e-6, stages={"s": total()})["s"].statistics
+    statistics = planned(total()).statistics
     rows_at = [type(statistic) for statistic in statistics].index(RowCount)
     assert found[rows_at] == wanted[rows_at], "as many rows are kept, whichever they are"
 

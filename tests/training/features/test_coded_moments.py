@@ -36,15 +36,25 @@ def test_they_are_the_sums_of_the_means_of_the_rows_products() -> None:
     assert moments.clipped_moments(few(units), ROW_NORM) == pytest.approx(weights * expected[upper], rel=1e-7)
 
 
+def exact_square(matrix: np.ndarray) -> Fraction:
+    """The square of the norm of a symmetric matrix of which the upper half is given, without rounding."""
+    ratios = [[number.as_integer_ratio() for number in row] for row in matrix.tolist()]
+    whole = max(below for row in ratios for _, below in row)  # all are powers of two
+    squares = (
+        (above * (whole // below)) ** 2 * (1 if first == second else 2)
+        for first, row in enumerate(ratios)
+        for second, (above, below) in enumerate(row)
+    )
+    return Fraction(sum(squares), whole**2)
+
+
 @settings(max_examples=25)
 @given(data=st.data())
 def test_one_unit_changes_the_matrix_by_at_most_the_norm_and_by_what_it_gives_alone(data: st.DataObject) -> None:
     units = data.draw(adversarial([0.0], most=4))
     whole = whole_numbers(units)
     for place, each in enumerate(units):
-        exact = [[Fraction(number) for number in row] for row in coded_moments.matrix_of(few([each])).tolist()]
-        square = sum(n * n * (1 if a == b else 2) for a, row in enumerate(exact) for b, n in enumerate(row))
-        assert square <= Fraction(moments.norm(ROW_NORM)) ** 2
+        assert exact_square(coded_moments.matrix_of(few([each]))) <= Fraction(moments.norm(ROW_NORM)) ** 2
         rest = whole_numbers([other for nth, other in enumerate(units) if nth != place])
         for all_, others, own in zip(whole, rest, whole_numbers([each]), strict=True):
             assert (all_ - others == own).all()
