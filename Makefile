@@ -35,44 +35,49 @@ SCRIPTS := $(wildcard tests benchmarks examples)
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 20
 
-# Pip runs inside the new environment only. Packages come from the lock alone, our own is linked, not copied.
+# Packages come from the locks alone. uv takes a tenth of the time of pip; pip is for where uv cannot reach the registry, since uv does
+# not read the settings of pip.
+install = { [ -x $(UV) ] || $(MAKE) --no-print-directory $(UV); } && $(UV) pip install --quiet --python $(1)/bin/python -r $(2) \
+  || { echo 'make: uv could not install $(2); trying pip' >&2; $(1)/bin/python -m pip install --quiet --disable-pip-version-check -r $(2); }
+
+# Our own package is linked, not copied.
 $(VENV): pyproject.toml requirements.lock
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo 'make: needs Python 3.11 or newer as `$(PYTHON)`; name another one: make PYTHON=python3.12 ...' >&2; exit 1; }
 	@$(BIN)/python -c 'import pip' 2>/dev/null || $(PYTHON) -m venv --clear .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
+	@$(call install,.venv,requirements.lock)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
 # The libraries that benchmarks compare with need older packages than ours: an environment of their own.
 $(PEERS): $(wildcard requirements-peers.lock)
 	@$(PYTHON) -m venv --clear .venv-peers
-	.venv-peers/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-peers.lock
+	@$(call install,.venv-peers,requirements-peers.lock)
 	@touch $@
 
 $(OPACUS): $(wildcard requirements-opacus.lock)
 	@$(PYTHON) -m venv --clear .venv-opacus
-	.venv-opacus/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-opacus.lock
+	@$(call install,.venv-opacus,requirements-opacus.lock)
 	@touch $@
 
 $(PURE_LDP): $(wildcard requirements-pure-ldp.lock)
 	@$(PYTHON) -m venv --clear .venv-pure-ldp
-	.venv-pure-ldp/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-pure-ldp.lock
+	@$(call install,.venv-pure-ldp,requirements-pure-ldp.lock)
 	@touch $@
 
 $(INTERPRET): $(wildcard requirements-interpret.lock)
 	@$(PYTHON) -m venv --clear .venv-interpret
-	.venv-interpret/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-interpret.lock
+	@$(call install,.venv-interpret,requirements-interpret.lock)
 	@touch $@
 
 $(SECURE_SUMS): $(wildcard requirements-secure-sums.lock)
 	@$(PYTHON) -m venv --clear .venv-secure-sums
-	.venv-secure-sums/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-secure-sums.lock
+	@$(call install,.venv-secure-sums,requirements-secure-sums.lock)
 	@touch $@
 
 $(TUMULT): $(wildcard requirements-tumult.lock)
 	@$(PYTHON) -m venv --clear .venv-tumult
-	.venv-tumult/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-tumult.lock
+	@$(call install,.venv-tumult,requirements-tumult.lock)
 	@touch $@
 
 demo: $(VENV)  ## fetch real data, publish a private report, three scheduled weeks under one budget, then a report and a model
@@ -220,8 +225,8 @@ bench-training: $(VENV) $(OPACUS) $(INTERPRET)  ## measure how good models are a
 	$(BIN)/python benchmarks/training_steps.py
 	$(BIN)/python benchmarks/training_scale.py
 
-# A pin is kept while pyproject.toml allows it; `make lock UPGRADE=--upgrade` takes the newest of everything. uv only
-# resolves; it installs nothing and fetches no Python. One set serves every Python: where a package left an older Python behind, a
+# A pin is kept while pyproject.toml allows it; `make lock UPGRADE=--upgrade` takes the newest of everything. uv fetches
+# no Python. One set serves every Python: where a package left an older Python behind, a
 # marker gives that Python the last version that it can have.
 COMPILE = UV_PYTHON_DOWNLOADS=never $(UV) pip compile --quiet pyproject.toml --universal --python-version 3.11 \
   --no-header --no-annotate --no-emit-index-url --no-emit-find-links
