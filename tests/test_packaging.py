@@ -10,6 +10,7 @@ import email
 import importlib
 import importlib.metadata
 import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -67,8 +68,8 @@ def contents(wheel: Path) -> dict[str, bytes]:
 
 
 def listed_packages(root: Path) -> list[str]:
-    """The packages that pyproject.toml installs."""
-    return tomllib.loads((root / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]
+    """The packages that setup.py installs."""
+    return runpy.run_path(str(root / "setup.py"))["packages"](root)
 
 
 @pytest.fixture(scope="module")
@@ -110,7 +111,18 @@ def test_a_forgotten_package_is_found(tree: Path, tmp_path: Path) -> None:
     shutil.copytree(tree, tmp_path / "tree")
     (tmp_path / "tree" / "transforms" / "forgotten").mkdir()
     (tmp_path / "tree" / "transforms" / "forgotten" / "module.py").write_text('"""A module."""\n')
-    assert packages(tmp_path / "tree") - set(listed_packages(ROOT)) == {"dp_pipelines.transforms.forgotten"}
+    assert packages(tmp_path / "tree") - set(listed_packages(tmp_path / "tree")) == {
+        "dp_pipelines.transforms.forgotten"
+    }
+
+
+def test_the_folder_of_an_extension_can_be_deleted_without_a_change_of_a_list(tree: Path, tmp_path: Path) -> None:
+    less = tmp_path / "tree"
+    shutil.copytree(tree, less)
+    shutil.rmtree(less / "dp_pipelines" / "extensions" / "describe")
+    made = contents(build("wheel", less, tmp_path / "out"))
+    assert not [name for name in made if "describe/" in name]
+    assert "dp_pipelines/extensions/__init__.py" in made
 
 
 def test_the_wheel_holds_every_file_of_the_packages_and_nothing_else(wheel: Path, tree: Path) -> None:
