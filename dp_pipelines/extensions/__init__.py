@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 BUILT_IN = {
     "command:describe": "dp_pipelines.extensions.describe.command:DESCRIBE",
+    "command:export": "dp_pipelines.extensions.export.command:EXPORT",
 }
 """Kind and name of each feature, and its import path: a module, a colon, an attribute."""
 
@@ -59,7 +60,7 @@ def built_in(kind: str) -> list[str]:
     """Return the names of the installed built-in features of a kind, in the order of the table.
 
     >>> built_in("command")
-    ['describe']
+    ['describe', 'export']
     """
     names = [name for listed_kind, _, name in (key.partition(":") for key in BUILT_IN) if listed_kind == kind]
     return [name for name in names if is_installed(kind, name)]

@@ -32,7 +32,7 @@ FAILED, OVER_BUDGET = 1, 3
 ON_ENGINES = ("run", "sql", "doctor", "check", "tune")
 """Commands of the core that take the options of a runner."""
 
-WITH_ROWS = ("init", "plan", "audit", "run", "sql", "predict", "export", "report", "check", "tune")
+WITH_ROWS = ("init", "plan", "audit", "run", "sql", "predict", "report", "check", "tune")
 """Commands of the core that need Arrow."""
 
 SHORT = ("plan", "run", "sql")
@@ -170,7 +170,6 @@ def _called(arguments: list[str], *, as_command: bool) -> int:
         "ledger": _ledger,
         "runs": _runs,
         "predict": _predict,
-        "export": _export,
         "report": _report,
         "check": _check,
         "tune": _tune,
@@ -266,18 +265,6 @@ def _predict(given: argparse.Namespace, rest: list[str]) -> int:
         done = predict.predict(given)
     if done.made_up:
         output.note(f"warning: {predict.WORTHLESS}")
-    with output.printing("; ".join([*done.text.splitlines(), output.LOST])):
-        print(summary.as_json(done.to_json()) if given.json else done.text)
-    return DONE
-
-
-def _export(given: argparse.Namespace, rest: list[str]) -> int:
-    from dp_pipelines.jobs.predict import export_model, predict
-    from dp_pipelines.jobs.terminal import summary
-
-    output.note(predict.NOTE)
-    with Stoppable(to_the_end=given.as_command):
-        done = export_model.export(given)
     with output.printing("; ".join([*done.text.splitlines(), output.LOST])):
         print(summary.as_json(done.to_json()) if given.json else done.text)
     return DONE

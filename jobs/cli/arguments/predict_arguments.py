@@ -1,6 +1,6 @@
-"""The options of the commands that apply a published model elsewhere: `predict` and `export`.
+"""The options of the command that applies a published model: `predict`.
 
-In: the top of the command line. Out: parsers below it. Holds: nothing slow is imported, since `--help` needs nothing.
+In: the top of the command line. Out: a parser below it. Holds: nothing slow is imported, since `--help` needs nothing.
 """
 
 from dp_pipelines.jobs.cli.command_parser import MakeParser
@@ -14,18 +14,9 @@ computed again. The `where` of the job and of the stage select the rows (--every
 has the columns of the features themselves. The guarantee of the release does not cover predictions about individuals.
 """
 
-EXPORT_EPILOG = """examples:
-  dp-pipelines export out/2026-W01/returns --format sql --output returns.sql
-  dp-pipelines export out/2026-W01/returns --format sql --dialect postgresql --output returns.sql
-  dp-pipelines export out/2026-W01/returns --format onnx --output returns.onnx
-
-SQL is one expression of a linear model: SELECT customer, (...) AS probability FROM examples. ONNX holds networks too.
-Both read the columns of the features, as `predict --examples` does. The guarantee of the release does not cover predictions.
-"""
-
 
 def add(make: MakeParser) -> None:
-    """Add the parsers of `predict` and `export`.
+    """Add the parser of `predict`.
 
     Args:
         make: adds a command: name, help text, epilog.
@@ -58,20 +49,4 @@ def add(make: MakeParser) -> None:
     parser.add_argument(
         "--jax-model", metavar="NAME", help="for a model of your own: MODULE:ATTRIBUTE of the code that scores it"
     )
-    parser.add_argument("--json", action="store_true", help="print JSON instead of text")
-    _add_export(make)
-
-
-def _add_export(make: MakeParser) -> None:
-    parser = make("export", "write a published model as SQL or ONNX, for other programs", EXPORT_EPILOG)
-    parser.add_argument("model", metavar="MODEL", help="a model folder, or a release that contains one model")
-    parser.add_argument("--format", choices=("sql", "onnx"), required=True, help="what to write")
-    parser.add_argument("--output", metavar="FILE", required=True, help="the file to write; it must not exist")
-    parser.add_argument(
-        "--dialect", choices=("duckdb", "postgresql"), help="for SQL: of which database (default: duckdb)"
-    )
-    parser.add_argument(
-        "--result", choices=("probability", "prediction", "probabilities"),
-        help="for SQL: which result (default: the probability of true, the predicted class or number)",
-    )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="print JSON instead of text")

@@ -1,7 +1,7 @@
 """`dp-pipelines export`: files that give what `predict` gives, and refusals before anything is written.
 
 In: published models, arguments. Out: SQL and ONNX files, messages, exit codes. Holds: the columns that the job defines are
-named. Not covered: odd values (`tests/training/exported`).
+named. Not covered: odd values (`tests/extensions/export`).
 """
 
 import json
@@ -14,10 +14,10 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
+from dp_pipelines.extensions.export import onnx_graph
 from dp_pipelines.query.train_model import MLP, Category, Number
 from dp_pipelines.training.artefact import Artefact
 from dp_pipelines.training.description import Preparation
-from dp_pipelines.training.exported import onnx_graph
 from tests.jobs.conftest import Said
 from tests.jobs.predict.test_predict import model
 

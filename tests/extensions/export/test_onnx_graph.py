@@ -1,7 +1,7 @@
 """A model in ONNX: onnxruntime gives what `predict` gives, of linear models and of networks.
 
 In: odd models and rows. Out: the results of both. Holds: a null is written as `missing_values` says. Not covered: the
-command (`tests/jobs/predict/test_export_model.py`); other programs that read ONNX.
+command (`tests/extensions/export/test_export_model.py`); other programs that read ONNX.
 """
 
 import dataclasses
@@ -13,12 +13,12 @@ import pyarrow as pa
 import pytest
 
 from dp_pipelines import MLP, BinaryLabel, Category, ClassLabel, Number, NumberLabel, RequestError, TrainModel
+from dp_pipelines.extensions.export.onnx_graph import missing_values, onnx_model
 from dp_pipelines.query.train_model import JaxModel
 from dp_pipelines.training.artefact import PREDICTION, Artefact
 from dp_pipelines.training.description import Preparation
-from dp_pipelines.training.exported.onnx_graph import missing_values, onnx_model
 from dp_pipelines.training.features.encoder import Encoder
-from tests.training.exported.odd_models import artefact, models
+from tests.extensions.export.odd_models import artefact, models
 
 onnxruntime = pytest.importorskip("onnxruntime")
 pytest.importorskip("onnx")

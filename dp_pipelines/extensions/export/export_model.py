@@ -15,14 +15,14 @@ from typing import Any
 import pyarrow as pa
 
 from dp_pipelines.errors import RequestError
+from dp_pipelines.extensions.export import onnx_graph, sql_expression
+from dp_pipelines.extensions.export.dialects import DIALECTS
 from dp_pipelines.jobs.predict import predict, preprocessing
 from dp_pipelines.query.train_model import Number
 from dp_pipelines.release import staging
 from dp_pipelines.release.manifest import MADE_UP
 from dp_pipelines.training import artefact
 from dp_pipelines.training.artefact import Artefact
-from dp_pipelines.training.exported import onnx_graph, sql_expression
-from dp_pipelines.training.exported.dialects import DIALECTS
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -75,7 +75,7 @@ def export(given: argparse.Namespace) -> Exported:
     """Run the command.
 
     Args:
-        given: the arguments, as `predict_arguments` declares them.
+        given: the arguments, as `command` declares them.
 
     Raises:
         RequestError: the model or an argument is wrong, or the format cannot hold the model; nothing was written.

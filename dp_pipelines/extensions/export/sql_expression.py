@@ -16,10 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dp_pipelines.errors import RequestError, nearest
+from dp_pipelines.extensions.export.dialects import Dialect
 from dp_pipelines.query.train_model import BinaryLabel, Category, ClassLabel, LinearModel, Number, NumberLabel
 from dp_pipelines.training import scoring
 from dp_pipelines.training.artefact import PREDICTION, PROBABILITIES, PROBABILITY, Artefact, told_classes
-from dp_pipelines.training.exported.dialects import Dialect
 from dp_pipelines.training.features import category_values
 from dp_pipelines.training.features.encoder import STEPS
 

@@ -1,7 +1,7 @@
 """A linear model in SQL: DuckDB and PostgreSQL give what `predict` gives, whatever stands in rows, categories and names.
 
 In: odd models and rows. Out: scores of both. Holds: PostgreSQL is a real server; a category or a name that is made to break
-out of its quotes stays a value. Not covered: the command (`tests/jobs/predict/test_export_model.py`).
+out of its quotes stays a value. Not covered: the command (`tests/extensions/export/test_export_model.py`).
 """
 
 import datetime
@@ -18,12 +18,12 @@ from hypothesis import strategies as st
 from psycopg import sql
 
 from dp_pipelines import MLP, BinaryLabel, Category, ClassLabel, Number, RequestError, TrainModel
+from dp_pipelines.extensions.export.dialects import DIALECTS, DUCKDB, POSTGRESQL, Dialect
+from dp_pipelines.extensions.export.sql_expression import expression, results
 from dp_pipelines.training.artefact import PREDICTION, PROBABILITIES, Artefact
-from dp_pipelines.training.exported.dialects import DIALECTS, DUCKDB, POSTGRESQL, Dialect
-from dp_pipelines.training.exported.sql_expression import expression, results
 from dp_pipelines.training.features.encoder import Encoder
+from tests.extensions.export.odd_models import HARMFUL, artefact, models
 from tests.helpers.postgres import Server, server  # noqa: F401 - a fixture
-from tests.training.exported.odd_models import HARMFUL, artefact, models
 
 TYPES = {
     pa.float64(): "double precision",

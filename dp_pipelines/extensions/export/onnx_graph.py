@@ -21,10 +21,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dp_pipelines.errors import RequestError
+from dp_pipelines.extensions.export.sql_expression import MOST_EXPONENT, refuse_overflow
 from dp_pipelines.query.train_model import MLP, BinaryLabel, Category, ClassLabel, JaxModel, LinearModel, Number
 from dp_pipelines.training import scoring
 from dp_pipelines.training.artefact import PREDICTION, PROBABILITIES, PROBABILITY, RESULTS, Artefact, told_classes
-from dp_pipelines.training.exported.sql_expression import MOST_EXPONENT, refuse_overflow
 from dp_pipelines.training.features import category_values
 from dp_pipelines.training.features.category_values import ValueKind
 from dp_pipelines.training.features.encoder import STEPS

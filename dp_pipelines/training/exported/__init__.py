@@ -1,1 +1,0 @@
-"""A published model in the languages of other programs: SQL and ONNX."""
