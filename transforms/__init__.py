@@ -56,10 +56,10 @@ _ROOMS = {
 }
 """Where each name is defined; the same as above, for the interpreter."""
 
-__all__ = [*_ROOMS]
-
 
 def __getattr__(name: str) -> object:
+    if name == "__all__":
+        return _offered()
     if name not in _ROOMS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     if _ROOMS[name].startswith("extensions."):
@@ -71,4 +71,11 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_ROOMS})
+    return sorted({*globals(), *_offered()})
+
+
+def _offered() -> list[str]:
+    """Return all names, less those of extensions that are not installed."""
+    import dp_pipelines.extensions
+
+    return dp_pipelines.extensions.installed_names(_ROOMS)

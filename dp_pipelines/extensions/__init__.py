@@ -7,6 +7,7 @@ replace a built-in name. Not covered: what the object must offer; the protocol o
 
 import importlib
 import importlib.util
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from dp_pipelines.errors import RequestError
@@ -136,6 +137,22 @@ def refuse_missing_name(name: str, module: str) -> None:
     extension = module.split(".")[1]
     if not has_folder(extension):
         raise ImportError(str(_missing(f"name {name!r}", extension)))
+
+
+def installed_names(modules: Mapping[str, str]) -> list[str]:
+    """Return the public names of a facade without those of extensions that are not installed, in their order.
+
+    Args:
+        modules: for each name, where it is defined, as for `refuse_missing_name`.
+
+    >>> installed_names({"Plan": "planning.plan", "Blocks": "extensions.sample_and_aggregate.blocks", "X": "extensions.x"})
+    ['Plan', 'Blocks']
+    """
+    return [
+        name
+        for name, module in modules.items()
+        if not module.startswith("extensions.") or has_folder(module.split(".")[1])
+    ]
 
 
 def _missing(field: str, extension: str) -> RequestError:

@@ -101,6 +101,9 @@ def test_a_deleted_extension_takes_its_public_names_with_it(
         assert message in refused.stderr.splitlines()[-1]
     others = f"from {facade} import PrivateCount" if facade.endswith("transforms") else f"from {facade} import Plan"
     assert python(copy, "-c", others).returncode == 0
+    offered = f"from {facade} import *\nimport {facade}\nprint('{name}' in globals(), '{name}' in dir({facade}))"
+    assert python(ROOT, "-c", offered).stdout == "True True\n"
+    assert python(copy, "-c", offered).stdout == "False False\n"
 
 
 FOLDERS = sorted(path.parent.name for path in (ROOT / "dp_pipelines" / "extensions").glob("*/__init__.py"))

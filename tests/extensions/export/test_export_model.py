@@ -4,6 +4,7 @@ In: published models, arguments. Out: SQL and ONNX files, messages, exit codes. 
 named. Not covered: odd values (`tests/extensions/export`).
 """
 
+import importlib.util
 import json
 import pathlib
 from collections.abc import Callable
@@ -14,7 +15,6 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from dp_pipelines.extensions.export import onnx_graph
 from dp_pipelines.query.train_model import MLP, Category, Number
 from dp_pipelines.training.artefact import Artefact
 from dp_pipelines.training.description import Preparation
@@ -109,7 +109,8 @@ def test_what_cannot_be_exported_is_refused_and_nothing_is_written(
 def test_onnx_needs_its_library(
     tmp_path: pathlib.Path, shop_model: Artefact, call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(onnx_graph.importlib.util, "find_spec", lambda name: None)
+    real = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "onnx" else real(name))
     assert "pip install 'dp-pipelines[onnx]'" in refused(tmp_path, call, "--format", "onnx")
 
 
