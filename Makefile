@@ -35,9 +35,11 @@ SCRIPTS := $(wildcard tests benchmarks examples)
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 20
 
-# Packages come from the locks alone. uv takes a tenth of the time of pip; pip is for where uv cannot reach the registry, since uv does
-# not read the settings of pip.
-install = { [ -x $(UV) ] || $(MAKE) --no-print-directory $(UV); } && $(UV) pip install --quiet --python $(1)/bin/python -r $(2) \
+# Packages come from the locks alone. uv takes a tenth of the time of pip. It does not read the settings of pip: it is given the index
+# that they name, and pip is for where it cannot reach that.
+install = index=$${UV_DEFAULT_INDEX:-$${PIP_INDEX_URL:-$$($(1)/bin/python -m pip config get global.index-url 2>/dev/null || true)}}; \
+  { [ -x $(UV) ] || $(MAKE) --no-print-directory $(UV); } \
+  && env $${index:+UV_DEFAULT_INDEX="$$index"} $(UV) pip install --quiet --python $(1)/bin/python -r $(2) \
   || { echo 'make: uv could not install $(2); trying pip' >&2; $(1)/bin/python -m pip install --quiet --disable-pip-version-check -r $(2); }
 
 # Our own package is linked, not copied.

@@ -11,7 +11,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from dp_pipelines import checks
 from dp_pipelines.errors import RequestError
+from dp_pipelines.kernels import sizes
 from dp_pipelines.kernels.grid_cells import STEPS, Points
 from dp_pipelines.kernels.statistics import MedianCounts, Statistic
 from dp_pipelines.metrics.base import Basis, Metric, Noisy, ReleasedValues
@@ -23,8 +25,11 @@ class SmoothMedian(Metric):
 
     Args:
         column: holds the values, one of each unit.
-        blocks: how many values there are.
+        blocks: the number of values.
         low, high: the range of a value.
+
+    Raises:
+        RequestError: an argument is out of its range, or the range has no room for the steps of the median.
 
     >>> SmoothMedian(column="value", blocks=10, low=0.0, high=1.0).statistics(Basis(centred=False, nullable=True))[0].kind
     'smooth_median'
@@ -40,6 +45,9 @@ class SmoothMedian(Metric):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        checks.whole(self.blocks, "blocks", low=2, high=sizes.MOST_SHARDS)
+        for field in ("low", "high"):
+            checks.number(getattr(self, field), field, above=-1e300, below=1e300)
         if not np.spacing(max(abs(self.low), abs(self.high))) * STEPS <= self.high - self.low:
             message = f"is too close to high for {STEPS} steps between them"
             raise RequestError(field="low", message=message, hint="widen the range, or use method ranks")

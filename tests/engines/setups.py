@@ -85,7 +85,7 @@ def on(running: Cluster, parallelism: int, *, ships: bool = False) -> list[str]:
     Args:
         running: the cluster, with workers in this process.
         parallelism: of jobs.
-        ships: whether each job brings its jar, as it does for users.
+        ships: whether each job brings its jar, as it does for users: so where a cluster loses something, or errors are shown.
     """
     jar = FLINK_JAR if ships else never_shipped(FLINK_JAR)
     return [f"--flink_job_server_jar={jar}", f"--flink_master={running.address}", f"--parallelism={parallelism}"]

@@ -142,7 +142,7 @@ def test_a_run_outlives_the_death_of_one_in_the_middle_of_a_step(
     watched, left, again = Points(tmp_path / "points"), [], dict[str, float]()
     a_job(tmp_path)
     with setups.worker_script(**{points.VARIABLE: watched.folder}) as options:
-        with at_work(tmp_path, [*setups.on(running, 2), *options]) as driver:
+        with at_work(tmp_path, [*setups.on(running, 2, ships=True), *options]) as driver:
             watched.arm(steps[0])
             for step, following in itertools.zip_longest(steps, steps[1:]):
                 left.append(standing(watched, step, driver))
@@ -227,7 +227,7 @@ def test_the_same_command_ends_the_job_of_a_killed_driver_and_begins_anew(
         a_job(tmp_path)
     before = jobs(running)
     with setups.worker_script(**{points.VARIABLE: watched.folder}) as options:
-        asked = [*setups.on(running, 2), *options]
+        asked = [*setups.on(running, 2, ships=True), *options]
         with at_work(tmp_path, asked) as driver:
             worker = standing(watched, step, driver)["worker"]
             [server] = children(driver.pid)

@@ -89,7 +89,7 @@ def test_the_demo_job_is_published_and_charged_once(running: Cluster, tmp_path: 
 
 def test_a_damaged_file_is_named_and_nothing_else_is_told(running: Cluster, tmp_path: pathlib.Path) -> None:
     job, path = cases.a_damaged_file(tmp_path)
-    done = command("run", job, "--output", tmp_path / "out", "--runner", "flink", *setups.on(running, 1))
+    done = command("run", job, "--output", tmp_path / "out", "--runner", "flink", *setups.on(running, 1, ships=True))
     assert done.returncode == 1
     last = done.stderr.splitlines()[-1]
     assert last == f"error: file {str(path)!r}: a row group cannot be read; it is damaged; nothing was published"
@@ -111,7 +111,7 @@ def test_neither_logs_nor_pages_of_the_cluster_quote_the_row_on_which_a_step_fai
     before = set(jobs(running))
     file = job_file.load(str(cases.empty_shards(tmp_path)))
     with pytest.raises(RunFailed) as told:
-        on = setups.on(running, 1)
+        on = setups.on(running, 1, ships=True)
         call.run(file, str(tmp_path / "out"), ledger="none", runner="flink", arguments=on)
     assert row not in str(told.value)
     [job] = set(jobs(running)) - before

@@ -55,7 +55,7 @@ def test_a_run_says_what_it_waits_for_ends_in_time_and_goes_on_once_that_is_ther
     watched.arm("write")
     a_job(folder)
     with setups.worker_script(**{points.VARIABLE: watched.folder}) as options:
-        asked = [*setups.on(running, 2), *options]
+        asked = [*setups.on(running, 2, ships=True), *options]
         with at_work(folder, asked) as driver:
             found = standing(watched, "write", driver)
             [name] = [name for name, one in running.processes.items() if one.pid == found["parent"]]

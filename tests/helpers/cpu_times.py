@@ -1,8 +1,8 @@
 """Prints the processor time of the tests, by group, at the end of a run.
 
 In: hooks of pytest, on each worker and on the process that they report to. Out: a table of minutes by folder of `tests/`. Holds:
-the time of a process that a test started counts once the test, or a later one of the same worker, has waited for its end. Not
-covered: collecting tests; processes that outlive a worker.
+the time of a process that a test started counts once the test, or a later one of the same worker, has waited for its end; that of
+a command which another process has forked counts once its end is reported (`add`). Not covered: collecting tests.
 """
 
 import collections
@@ -18,10 +18,18 @@ _BEGUN: dict[str, float] = {}
 _SECONDS: collections.Counter[str] = collections.Counter()
 
 
+_ELSEWHERE = [0.0]
+
+
+def add(seconds: float) -> None:
+    """Count the time of a process that this one did not start itself."""
+    _ELSEWHERE[0] += seconds
+
+
 def processor_seconds() -> float:
-    """Return the time that this process and the ended ones that it started have used."""
+    """Return the time that this process and the ended ones that it started, or had started, have used."""
     used = os.times()
-    return used.user + used.system + used.children_user + used.children_system
+    return used.user + used.system + used.children_user + used.children_system + _ELSEWHERE[0]
 
 
 def group_of(test: str) -> str:

@@ -2,8 +2,8 @@
 
 In: the arguments of the command line, and a point at which the process dies (`tests.helpers.killed`). Out: the exit status and
 what was written, as of `subprocess.run`. Holds: each command is a process of its own, with its own folder, environment and
-streams; the process from which it is forked has run no command, opened no file and started no thread. Not covered: how long
-imports take, and which of them a command needs (`tests/jobs/cli/test_loaded.py`).
+streams; the process from which it is forked has run no command, opened no file and started no thread of Python. Not covered: how
+long imports take, and which of them a command needs (`tests/jobs/cli/test_loaded.py`).
 
 Half of the time of a small run goes into imports. As a script, this module is the process that is forked.
 """
@@ -23,8 +23,7 @@ import tempfile
 import threading
 from typing import Any
 
-import numba
-
+from tests.helpers import cpu_times
 from tests.helpers.source import ROOT
 
 SECONDS = 240
@@ -65,7 +64,9 @@ class WarmProcess:
         assert self._process.stdout is not None
         self._process.stdin.write(json.dumps(request) + "\n")
         self._process.stdin.flush()
-        return os.waitstatus_to_exitcode(int(self._process.stdout.readline()))
+        status, seconds = self._process.stdout.readline().split()
+        cpu_times.add(float(seconds))
+        return os.waitstatus_to_exitcode(int(status))
 
 
 WARM = WarmProcess()
@@ -82,6 +83,9 @@ def run(
         point: at which the process dies, or `none`.
         when: `before` or `after` it.
         which: the number of times that the point is reached, from 1.
+
+    Raises:
+        TimeoutError: it did not end in `SECONDS`.
     """
     with tempfile.TemporaryDirectory() as place:
         out, err = pathlib.Path(place) / "out", pathlib.Path(place) / "err"
@@ -91,6 +95,8 @@ def run(
                 "environment": dict(os.environ), "out": str(out), "err": str(err),
             }
         )  # fmt: skip
+        if status == -signal.SIGALRM:
+            raise TimeoutError(err.read_text())
         return subprocess.CompletedProcess(arguments, status, out.read_text(), err.read_text())
 
 
@@ -102,7 +108,7 @@ def imported() -> None:
         found = importlib.import_module(f"dp_pipelines.{package}")
         for module in pkgutil.iter_modules(found.__path__, f"{found.__name__}."):
             importlib.import_module(module.name)
-    numba.njit(lambda: 0)()  # compiling anything makes Numba import most of its modules
+    importlib.import_module("numba").njit(lambda: 0)()  # compiling anything makes Numba import most of its modules
 
 
 def serve() -> dict[str, Any]:
@@ -115,8 +121,8 @@ def serve() -> dict[str, Any]:
         if child == 0:
             os.close(answers)
             return request
-        _, status = os.waitpid(child, 0)
-        os.write(answers, f"{status}\n".encode())
+        _, status, used = os.wait4(child, 0)
+        os.write(answers, f"{status} {used.ru_utime + used.ru_stime}\n".encode())
     sys.exit()
 
 
