@@ -66,8 +66,9 @@ def main() -> None:
     shutil.rmtree(output, ignore_errors=True)
     output.mkdir(parents=True)
     say("An account for these customers: at most epsilon 3 and delta 1e-6 about each of them, ever.")
+    say("--accept is for the demo, which throws away the ledger of the last time. Leave it out for your own.")
     words = ["--unit-words", "customer (all purchases of four months)", "--anchor", output / "anchor"]
-    run("ledger", "init", JOB, *ledger, *words)
+    run("ledger", "init", JOB, *ledger, *words, "--accept")
     for number, day in enumerate(WEEKS[:3], 1):
         say(f"Week {number}: the scheduler's date is run id and parameter.")
         week(day, output, show=number == 1)
