@@ -35,8 +35,8 @@ SCRIPTS := $(wildcard tests benchmarks examples)
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 20
 
-# Packages come from the locks alone. uv takes a tenth of the time of pip. It does not read the settings of pip: it is given the index
-# that they name, and pip is for where it cannot reach that.
+# Packages come from the locks alone. uv takes a tenth of the time of pip. It does not read pip's settings, so it is given their index.
+# Where uv cannot reach the index, pip installs.
 install = index=$${UV_DEFAULT_INDEX:-$${PIP_INDEX_URL:-$$($(1)/bin/python -m pip config get global.index-url 2>/dev/null || true)}}; \
   { [ -x $(UV) ] || $(MAKE) --no-print-directory $(UV); } \
   && env $${index:+UV_DEFAULT_INDEX="$$index"} $(UV) pip install --quiet --python $(1)/bin/python -r $(2) \
@@ -227,9 +227,9 @@ bench-training: $(VENV) $(OPACUS) $(INTERPRET)  ## measure how good models are a
 	$(BIN)/python benchmarks/training_steps.py
 	$(BIN)/python benchmarks/training_scale.py
 
-# A pin is kept while pyproject.toml allows it; `make lock UPGRADE=--upgrade` takes the newest of everything. uv fetches
-# no Python. One set serves every Python: where a package left an older Python behind, a
-# marker gives that Python the last version that it can have.
+# A pin is kept while pyproject.toml allows it; `make lock UPGRADE=--upgrade` takes the newest of everything. uv fetches no Python.
+# One set serves every Python: where a package left an older Python behind, a marker gives that Python the last version that it can
+# have.
 COMPILE = UV_PYTHON_DOWNLOADS=never $(UV) pip compile --quiet pyproject.toml --universal --python-version 3.11 \
   --no-header --no-annotate --no-emit-index-url --no-emit-find-links
 comma := ,

@@ -1,6 +1,6 @@
-"""Lists the packages to install: every folder that holds code. pyproject.toml says all else.
+"""Lists the packages to install: every folder that holds code. pyproject.toml declares all else.
 
-So a folder that is added or deleted, as that of an extension, needs no change of a list. The folders `transforms` and `jobs` are
+A folder that is added or deleted, such as that of an extension, needs no change here. The folders `transforms` and `jobs` are
 parts of `dp_pipelines`: nothing generic is installed at top level.
 """
 
@@ -9,7 +9,7 @@ import pathlib
 from setuptools import setup
 
 FOLDERS = {"dp_pipelines": "dp_pipelines", "dp_pipelines.transforms": "transforms", "dp_pipelines.jobs": "jobs"}
-"""The packages at the top, as `package-dir` in pyproject.toml has them."""
+"""The folder of each package at the top, by the name under which it is imported."""
 
 
 def packages(root: pathlib.Path) -> list[str]:
@@ -26,4 +26,4 @@ def packages(root: pathlib.Path) -> list[str]:
 
 
 if __name__ == "__main__":
-    setup(packages=packages(pathlib.Path(__file__).parent))
+    setup(packages=packages(pathlib.Path(__file__).parent), package_dir=FOLDERS)

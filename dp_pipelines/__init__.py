@@ -120,24 +120,18 @@ _ROOMS = {
 
 
 def __getattr__(name: str) -> object:
-    if name == "__all__":
-        return ["__version__", *_offered()]
-    if name not in _ROOMS:
+    if name not in _ROOMS and name != "__all__":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    if _ROOMS[name].startswith("extensions."):
-        import dp_pipelines.extensions
+    import dp_pipelines.extensions
 
-        dp_pipelines.extensions.refuse_missing_name(name, _ROOMS[name])
-    found = globals()[name] = getattr(importlib.import_module(f"{__name__}.{_ROOMS[name]}"), name)
+    if name == "__all__":
+        return ["__version__", *dp_pipelines.extensions.installed_names(_ROOMS)]
+    dp_pipelines.extensions.refuse_missing_name(name, _ROOMS[name])
+    found = globals()[name] = getattr(importlib.import_module(f"dp_pipelines.{_ROOMS[name]}"), name)
     return found
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_offered()})
-
-
-def _offered() -> list[str]:
-    """Return all names, less those of extensions that are not installed."""
     import dp_pipelines.extensions
 
-    return dp_pipelines.extensions.installed_names(_ROOMS)
+    return sorted({*globals(), *dp_pipelines.extensions.installed_names(_ROOMS)})

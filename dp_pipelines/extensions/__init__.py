@@ -44,7 +44,7 @@ def is_installed(kind: str, name: str) -> bool:
     >>> is_installed("command", "describe")
     True
     """
-    return has_folder(BUILT_IN[f"{kind}:{name}"].removeprefix(f"{__name__}.").partition(".")[0])
+    return has_folder(_extension_of(BUILT_IN[f"{kind}:{name}"]))
 
 
 def has_folder(extension: str) -> bool:
@@ -121,21 +121,26 @@ def refuse_missing(kind: str, name: str) -> None:
         RequestError: the folder of the extension does not exist.
     """
     if is_built_in(kind, name) and not is_installed(kind, name):
-        raise _missing(f"{kind} {name!r}", BUILT_IN[f"{kind}:{name}"].split(".")[2])
+        raise _missing(f"{kind} {name!r}", _extension_of(BUILT_IN[f"{kind}:{name}"]))
 
 
 def refuse_missing_name(name: str, module: str) -> None:
     """Refuse a public name of Python whose extension is not installed.
 
     Args:
-        name: as `dp_pipelines` or `dp_pipelines.transforms` offers it.
-        module: where it is defined, under `dp_pipelines`: `extensions.<extension>...`.
+        name: as `dp_pipelines` or `dp_pipelines.transforms` offers it. Names of the core pass.
+        module: where it is defined, under `dp_pipelines`.
 
     Raises:
         ImportError: the folder of the extension does not exist.
+
+    >>> refuse_missing_name("Plan", "planning.plan")
+    >>> refuse_missing_name("Toy", "extensions.no_such.toy")  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    ImportError: name 'Toy': needs the extension 'no_such', which is not installed; install ...
     """
-    extension = module.split(".")[1]
-    if not has_folder(extension):
+    extension = _extension_of(f"dp_pipelines.{module}")
+    if extension and not has_folder(extension):
         raise ImportError(str(_missing(f"name {name!r}", extension)))
 
 
@@ -148,11 +153,14 @@ def installed_names(modules: Mapping[str, str]) -> list[str]:
     >>> installed_names({"Plan": "planning.plan", "Blocks": "extensions.sample_and_aggregate.blocks", "X": "extensions.x"})
     ['Plan', 'Blocks']
     """
-    return [
-        name
-        for name, module in modules.items()
-        if not module.startswith("extensions.") or has_folder(module.split(".")[1])
-    ]
+    extensions = {name: _extension_of(f"dp_pipelines.{module}") for name, module in modules.items()}
+    return [name for name, extension in extensions.items() if not extension or has_folder(extension)]
+
+
+def _extension_of(path: str) -> str:
+    """Return the extension that an import path is in, by its folder; nothing for the core."""
+    below = path.removeprefix(f"{__name__}.")
+    return below.partition(".")[0] if below != path else ""
 
 
 def _missing(field: str, extension: str) -> RequestError:

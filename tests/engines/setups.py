@@ -32,10 +32,10 @@ def built(jar: pathlib.Path) -> pathlib.Path:
 
 
 def never_shipped(jar: pathlib.Path) -> pathlib.Path:
-    """The same jar at a place from which Beam ships none to the cluster.
+    """Return a path to the same jar that Beam does not send to the cluster.
 
-    A job server sends the jar that it runs with each job; the cluster of these tests was started from the very same file. To send
-    150 MB and to hash them three times took two thirds of the time of a small job. Beam leaves out what lies in such a folder.
+    A job server sends the jar that it runs from with each job. The cluster of these tests was started from the same file, and to
+    send 150 MB and to hash them three times took two thirds of the time of a small job. Beam leaves out files in such a folder.
     """
     link = jar.parent / "gradle" / "wrapper" / jar.name
     if not (link.exists() and link.samefile(jar)):
@@ -85,7 +85,7 @@ def on(running: Cluster, parallelism: int, *, ships: bool = False) -> list[str]:
     Args:
         running: the cluster, with workers in this process.
         parallelism: of jobs.
-        ships: whether each job brings its jar, as it does for users: so where a cluster loses something, or errors are shown.
+        ships: whether each job sends its jar, as it does for users. Tests of lost processes and of errors do that.
     """
     jar = FLINK_JAR if ships else never_shipped(FLINK_JAR)
     return [f"--flink_job_server_jar={jar}", f"--flink_master={running.address}", f"--parallelism={parallelism}"]

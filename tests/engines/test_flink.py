@@ -63,16 +63,8 @@ def test_workers_in_processes_of_each_task_manager_compute_the_same(
 
 def test_the_demo_job_is_published_and_charged_once(running: Cluster, tmp_path: pathlib.Path) -> None:
     job = cases.ta_feng(tmp_path)
-    asked = (
-        "run",
-        job,
-        "--output",
-        tmp_path / "out",
-        "--runner",
-        "flink",
-        *setups.on(running, 2, ships=True),
-        "--json",
-    )
+    options = setups.on(running, 2, ships=True)
+    asked = ("run", job, "--output", tmp_path / "out", "--runner", "flink", *options, "--json")
     first = command(*asked)
     assert first.returncode == 0, first.stderr
     assert "CUSTOMER" not in first.stderr.replace("CUSTOMER_ID", "")

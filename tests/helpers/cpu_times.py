@@ -16,20 +16,18 @@ PROPERTY = "processor seconds"
 
 _BEGUN: dict[str, float] = {}
 _SECONDS: collections.Counter[str] = collections.Counter()
-
-
-_ELSEWHERE = [0.0]
+_OF_OTHERS: list[float] = []
 
 
 def add(seconds: float) -> None:
     """Count the time of a process that this one did not start itself."""
-    _ELSEWHERE[0] += seconds
+    _OF_OTHERS.append(seconds)
 
 
 def processor_seconds() -> float:
     """Return the time that this process and the ended ones that it started, or had started, have used."""
     used = os.times()
-    return used.user + used.system + used.children_user + used.children_system + _ELSEWHERE[0]
+    return used.user + used.system + used.children_user + used.children_system + sum(_OF_OTHERS)
 
 
 def group_of(test: str) -> str:
@@ -39,10 +37,10 @@ def group_of(test: str) -> str:
         test: the path of its file, and its name.
 
     >>> group_of("tests/jobs/run/test_kills.py::test_it"), group_of("tests/test_house.py::test_it[a/b]")
-    ('jobs/run', 'the house')
+    ('jobs/run', 'all code')
     """
     folders = test.partition("::")[0].split("/")[1:-1]
-    return "/".join(folders[: 2 if folders[:1] in (["jobs"], ["transforms"]) else 1]) or "the house"
+    return "/".join(folders[: 2 if folders[:1] in (["jobs"], ["transforms"]) else 1]) or "all code"
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parents[2]
 
 PACKAGE_FOLDERS = {"dp_pipelines": "dp_pipelines", "dp_pipelines.transforms": "transforms", "dp_pipelines.jobs": "jobs"}
-"""The folders of the distribution, by the name under which they are imported (`package-dir` in pyproject.toml)."""
+"""The folders of the distribution, by the name under which they are imported (`FOLDERS` in setup.py)."""
 
 SCRIPT_FOLDERS = ("tests", "benchmarks", "examples")
 

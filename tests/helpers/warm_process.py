@@ -5,11 +5,13 @@ what was written, as of `subprocess.run`. Holds: each command is a process of it
 streams; the process from which it is forked has run no command, opened no file and started no thread of Python. Not covered: how
 long imports take, and which of them a command needs (`tests/jobs/cli/test_loaded.py`).
 
-Half of the time of a small run goes into imports. As a script, this module is the process that is forked.
+Half of the time of a small run goes into imports. As a script, this module is the process that is forked. The children of
+multiprocessing's fork server would end without what a process does at its exit, such as deleting temporary folders.
 """
 
 import atexit
 import contextlib
+import functools
 import gc
 import importlib
 import json
@@ -42,34 +44,15 @@ OTHERS = (
 """Modules of others that runs import."""
 
 
-class WarmProcess:
-    """The process that is forked; it is started at the first command and ends with this one."""
-
-    def __init__(self) -> None:
-        self._process: subprocess.Popen[str] | None = None
-
-    def run(self, request: dict[str, Any]) -> int:
-        """Return the status of a command, as `subprocess` has it.
-
-        Args:
-            request: the arguments of `serve`.
-        """
-        if self._process is None or self._process.poll() is not None:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "tests.helpers.warm_process"],
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT,
-            )  # fmt: skip
-            atexit.register(self._process.kill)
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps(request) + "\n")
-        self._process.stdin.flush()
-        status, seconds = self._process.stdout.readline().split()
-        cpu_times.add(float(seconds))
-        return os.waitstatus_to_exitcode(int(status))
-
-
-WARM = WarmProcess()
+@functools.cache
+def warm() -> "subprocess.Popen[str]":
+    """Start the process that is forked. It ends with this one."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.helpers.warm_process"],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT,
+    )  # fmt: skip
+    atexit.register(process.kill)
+    return process
 
 
 def run(
@@ -89,18 +72,28 @@ def run(
     """
     with tempfile.TemporaryDirectory() as place:
         out, err = pathlib.Path(place) / "out", pathlib.Path(place) / "err"
-        status = WARM.run(
-            {
-                "arguments": list(map(str, arguments)), "folder": str(folder), "point": [point, when, which],
-                "environment": dict(os.environ), "out": str(out), "err": str(err),
-            }
-        )  # fmt: skip
-        if status == -signal.SIGALRM:
+        request = {"arguments": arguments, "folder": str(folder), "point": [point, when, which]}
+        request |= {"environment": dict(os.environ), "out": str(out), "err": str(err)}
+        process = warm()
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(json.dumps(request) + "\n")
+        process.stdin.flush()
+        wait_status, seconds = process.stdout.readline().split()
+        cpu_times.add(float(seconds))
+        code = os.waitstatus_to_exitcode(int(wait_status))
+        if code == -signal.SIGALRM:
             raise TimeoutError(err.read_text())
-        return subprocess.CompletedProcess(arguments, status, out.read_text(), err.read_text())
+        return subprocess.CompletedProcess(arguments, code, out.read_text(), err.read_text())
 
 
-def imported() -> None:
+def kill(arguments: list[str], *, folder: pathlib.Path, point: str, when: str, which: int = 1) -> None:
+    """Run the command line in a process that dies at a point; fail if it ends otherwise. Arguments as of `run`."""
+    dead = run(arguments, folder=folder, point=point, when=when, which=which)
+    assert dead.returncode == -signal.SIGKILL, dead.stderr
+
+
+def import_all() -> None:
     """Import what runs need."""
     for name in OTHERS:
         importlib.import_module(name)
@@ -131,8 +124,10 @@ def become(request: dict[str, Any]) -> None:
     os.chdir(request["folder"])
     os.environ.clear()
     os.environ.update(request["environment"])
-    for number, (path, mode) in enumerate(((os.devnull, os.O_RDONLY), (request["out"], 0), (request["err"], 0))):
-        opened = os.open(path, mode or os.O_WRONLY | os.O_CREAT, 0o600)
+    written = os.O_WRONLY | os.O_CREAT
+    streams = ((os.devnull, os.O_RDONLY), (request["out"], written), (request["err"], written))
+    for number, (path, flags) in enumerate(streams):
+        opened = os.open(path, flags, 0o600)
         os.dup2(opened, number)
         os.close(opened)
     signal.alarm(SECONDS)
@@ -143,7 +138,7 @@ if __name__ == "__main__":
     from tests.helpers import killed
 
     with contextlib.redirect_stderr(None):
-        imported()
+        import_all()
     gc.freeze()
     asked = serve()
     become(asked)

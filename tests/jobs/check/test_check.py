@@ -2,7 +2,6 @@
 
 import json
 import pathlib
-import signal
 import stat
 from collections.abc import Callable
 from typing import Any
@@ -216,8 +215,7 @@ def test_a_check_that_is_killed_leaves_no_page_and_the_same_command_makes_one(
     shop: Shop, call: Call, step: str, when: str
 ) -> None:
     arguments = ["check", str(shop.job), "--output", str(shop.folder / "checked")]
-    dead = warm_process.run(arguments, folder=shop.folder, point=step, when=when)
-    assert dead.returncode == -signal.SIGKILL, dead.stderr
+    warm_process.kill(arguments, folder=shop.folder, point=step, when=when)
     assert not (shop.folder / "checked").exists()
     assert len(looks(shop)) == 1
     (left,) = shop.folder.glob(".checked.staging-*")

@@ -92,13 +92,7 @@ def command(shop: Shop, ledger: str) -> list[str]:
 
 def kill(shop: Shop, ledger: str, point: str, when: str, which: int) -> None:
     """Run the command in a process that dies at a point."""
-    dead = run_killed(shop, ledger, point, when, which)
-    assert dead.returncode == -signal.SIGKILL, dead.stderr
-
-
-def run_killed(shop: Shop, ledger: str, point: str, when: str, which: int) -> "subprocess.CompletedProcess[str]":
-    """Run the command in a process that dies if it reaches a point."""
-    return warm_process.run(command(shop, ledger), folder=shop.folder, point=point, when=when, which=which)
+    warm_process.kill(command(shop, ledger), folder=shop.folder, point=point, when=when, which=which)
 
 
 @pytest.fixture(scope="module")
@@ -215,7 +209,7 @@ def test_kills_around_every_frozen_draw_cost_no_second_draw(
 
 def dies(shop: Shop, point: str, when: str) -> bool:
     """Run the command in a process that dies at a point; return False if it succeeds without reaching the point."""
-    ended = run_killed(shop, "", point, when, 1)
+    ended = warm_process.run(command(shop, ""), folder=shop.folder, point=point, when=when)
     assert ended.returncode in (0, -signal.SIGKILL), ended.stderr
     return ended.returncode != 0
 

@@ -8,7 +8,6 @@ import json
 import os
 import pathlib
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -48,7 +47,7 @@ def kinds(shop: Shop) -> list[str]:
 def killed(shop: Shop, step: str) -> list[str]:
     """A run of the shop whose process is killed after a step; the command that mends it."""
     command = ["run", str(shop.job), "--output", str(shop.folder / "out"), "--run-id", "one"]
-    warm_process.run(command, folder=shop.folder, point=step, when="after")
+    warm_process.kill(command, folder=shop.folder, point=step, when="after")
     return command
 
 
@@ -60,8 +59,7 @@ def kill_at_draw(shop: Shop, command: list[str], which: int) -> None:
         command: of the run.
         which: the number of draws.
     """
-    dead = warm_process.run(command, folder=shop.folder, point=events.DRAW_FROZEN, when="after", which=which)
-    assert dead.returncode == -signal.SIGKILL, dead.stderr
+    warm_process.kill(command, folder=shop.folder, point=events.DRAW_FROZEN, when="after", which=which)
 
 
 def the_run(shop: Shop, run_id: str = "one") -> Run:
@@ -214,7 +212,7 @@ def test_a_failed_run_keeps_its_charge_and_the_same_command_succeeds_later(
 
 def test_a_complete_attempt_of_a_dead_process_is_released_and_not_drawn_again(shop: Shop, call: Call) -> None:
     command = ["run", str(shop.job), "--output", str(shop.folder / "out"), "--run-id", "one"]
-    warm_process.run(command, folder=shop.folder, point="run_staged", when="after")
+    warm_process.kill(command, folder=shop.folder, point="run_staged", when="after")
     (folder,) = shop.folder.glob(".out.staging-*")
     staged = (folder / "weekly.parquet").read_bytes()
     assert call(*command).code == 0
@@ -225,7 +223,7 @@ def test_a_complete_attempt_of_a_dead_process_is_released_and_not_drawn_again(sh
 
 def test_a_complete_attempt_that_was_changed_since_is_destroyed(shop: Shop, call: Call) -> None:
     command = ["run", str(shop.job), "--output", str(shop.folder / "out"), "--run-id", "one"]
-    warm_process.run(command, folder=shop.folder, point="run_staged", when="after")
+    warm_process.kill(command, folder=shop.folder, point="run_staged", when="after")
     (folder,) = shop.folder.glob(".out.staging-*")
     (folder / "weekly.parquet").write_bytes(b"something else")
     assert call(*command).code == 0
@@ -304,7 +302,7 @@ def test_a_dead_run_that_is_abandoned_gives_its_round_back_where_its_staging_was
     shop: Shop, call: Call, step: str, when: str, back: bool
 ) -> None:
     command = ["run", str(shop.job), "--output", str(shop.folder / "out"), "--run-id", "one"]
-    warm_process.run(command, folder=shop.folder, point=step, when=when)
+    warm_process.kill(command, folder=shop.folder, point=step, when=when)
     said = call("runs", shop.job, "--abandon", "one")
     assert said.code == 0
     assert "its budget is available to other runs again" in said.out
@@ -410,7 +408,7 @@ def test_the_manifest_names_the_ledgers_head_which_is_an_event_before_the_commit
 def test_a_round_is_the_number_of_its_admission_and_is_kept_on_retry(shop: Shop, call: Call, split: str) -> None:
     job = shop.write(budget={"epsilon": 8.0, "delta": 1e-5, "runs": 3, "split": split})
     command = ["run", str(job), "--output", str(shop.folder / "out1"), "--run-id", "w1"]
-    warm_process.run(command, folder=shop.folder, point="stage a file", when="before")
+    warm_process.kill(command, folder=shop.folder, point="stage a file", when="before")
     assert call("run", job, "--output", shop.folder / "out2", "--run-id", "w2").code == 0
     assert call(*command).code == 0
     assert call("run", job, "--output", shop.folder / "out3", "--run-id", "w3").code == 0
