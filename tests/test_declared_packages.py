@@ -17,7 +17,7 @@ from pathlib import Path
 
 from packaging.requirements import Requirement
 
-from tests.helpers.source import ROOT, imports, modules
+from tests.helpers.source import ROOT, imports, modules, nodes
 
 GOOGLE = {
     "google.api_core": "google-api-core",
@@ -79,20 +79,21 @@ def foreign(source: str, module: str, is_package: bool) -> Iterator[tuple[str, i
             yield found.name, found.line
 
 
-def lines_run_at_import(source: str) -> set[int]:
+@functools.cache
+def lines_run_at_import(source: str) -> frozenset[int]:
     """Return the lines of the imports that run when a module is imported: not in a function, not for types only."""
     lines = set()
-    waiting: list[ast.AST] = [ast.parse(source)]
+    waiting = [nodes(source)[0]]
     while waiting:
         node = waiting.pop()
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
-            continue
-        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.expr)):
+            continue  # no expression holds a statement
+        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
             continue
         if isinstance(node, (ast.Import, ast.ImportFrom)):
             lines.add(node.lineno)
         waiting.extend(ast.iter_child_nodes(node))
-    return lines
+    return frozenset(lines)
 
 
 def undeclared(files: Iterable[tuple[str, Path]], extras: dict[str, set[str]]) -> list[str]:

@@ -5,15 +5,17 @@ function from text to findings, and a planted fault beside it shows that it can 
 """
 
 import ast
+import functools
 import re
 import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 import pytest
 
-from tests.helpers.source import PACKAGE_FOLDERS, ROOT, imports, modules, scripts, text_files
+from tests.helpers.source import PACKAGE_FOLDERS, ROOT, imports, modules, nodes, outline, scripts, text_files
 
 LAYERS = (
     "errors disk_errors private_folders interrupts checks frozen collect noise kernels selection accounting collected metrics"
@@ -94,6 +96,9 @@ DOORS = {DOOR, "dp_pipelines.collect.coins"}
 RANDOM = ("random", "secrets", "numpy.random", "os.urandom", "os.getrandom")
 """What draws. (`uuid.uuid4` names folders of attempts; no value that is published depends on it.)"""
 
+DRAWS = {name.rpartition(".")[2] for name in RANDOM}
+"""The last words of `RANDOM`."""
+
 SETTINGS_OF_CHANCE = {"seed", "rng", "random_state", "no_noise", "noise_free"}
 
 MOST_LENGTH = 600
@@ -109,6 +114,16 @@ PRIVATE_NAMES = re.compile(
     r"|--(?:extra-)?index-ur[l]\b|--find-link[s]\b"
 )
 """Paths of one machine, hosts of registries, and options that carry either."""
+
+
+@functools.cache
+def sources() -> dict[str, tuple[str, bool]]:
+    """The texts of all modules of the distribution by name, and whether each is that of a package."""
+    found = {name: (path.read_text(), path.name == "__init__.py") for name, path in modules().items()}
+    for text, _ in found.values():
+        outline(text)
+        syntax(text)  # while its nodes are at hand
+    return found
 
 
 def room(name: str) -> str:
@@ -182,13 +197,8 @@ def other_doors(module: str, source: str) -> Iterator[str]:
     for name, line in imports(source, module):
         if any(under(name, source_of_chance) for source_of_chance in RANDOM):
             yield f"{module}:{line} imports {name}: randomness comes from {DOOR}"
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Attribute):
-            written = re.sub(r"^np\.", "numpy.", ast.unparse(node))
-            if written in RANDOM:
-                yield f"{module}:{node.lineno} uses {written}: randomness comes from {DOOR}"
-        elif isinstance(node, ast.arg) and node.arg in SETTINGS_OF_CHANCE:
-            yield f"{module}:{node.lineno} takes {node.arg}: nobody sets or stops the noise"
+    for said, line in syntax(source).chance:
+        yield f"{module}:{line} {said}"
 
 
 def _is_kind(node: ast.AST) -> bool:
@@ -213,18 +223,52 @@ def _spells(node: ast.AST, *, member: bool) -> bool:
     return name.isupper() and not member
 
 
-def kinds_compared(source: str) -> list[str]:
-    """Where a kind is compared with one that is spelled there, or matched."""
-    found = []
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Compare):
+class Syntax(NamedTuple):
+    """What the rules want of a module's syntax, read once for all of them.
+
+    Args:
+        chance: what steers or draws randomness, as the end of a finding, and its line.
+        kinds: where a kind is compared with one that is spelled there, or matched.
+        texts: the texts that are spelled as names of columns of ours.
+        classes: the names of its classes.
+    """
+
+    chance: list[tuple[str, int]]
+    kinds: list[str]
+    texts: set[str]
+    classes: set[str]
+
+
+@functools.cache
+def syntax(source: str) -> Syntax:
+    """The syntax of a module, as the rules see it."""
+    found = Syntax([], [], set(), set())
+    for node in nodes(source):
+        if isinstance(node, ast.Attribute):
+            if node.attr in DRAWS and (written := re.sub(r"^np\.", "numpy.", ast.unparse(node))) in RANDOM:
+                found.chance.append((f"uses {written}: randomness comes from {DOOR}", node.lineno))
+        elif isinstance(node, ast.Constant):
+            if isinstance(node.value, str) and OUR_COLUMNS.fullmatch(node.value):
+                found.texts.add(node.value)
+        elif isinstance(node, ast.arg):
+            if node.arg in SETTINGS_OF_CHANCE:
+                found.chance.append((f"takes {node.arg}: nobody sets or stops the noise", node.lineno))
+        elif isinstance(node, ast.Compare):
             sides = [node.left, *node.comparators]
             member = any(isinstance(how, ast.In | ast.NotIn) for how in node.ops)
             if any(map(_is_kind, sides)) and any(_spells(side, member=member) for side in sides):
-                found.append(ast.unparse(node))
-        elif isinstance(node, ast.Match) and _is_kind(node.subject):
-            found.append(ast.unparse(node.subject))
+                found.kinds.append(ast.unparse(node))
+        elif isinstance(node, ast.Match):
+            if _is_kind(node.subject):
+                found.kinds.append(ast.unparse(node.subject))
+        elif isinstance(node, ast.ClassDef):
+            found.classes.add(node.name)
     return found
+
+
+def kinds_compared(source: str) -> list[str]:
+    """Where a kind is compared with one that is spelled there, or matched."""
+    return syntax(source).kinds
 
 
 OUR_COLUMNS = re.compile(r"__dp_\w+|_all")
@@ -233,19 +277,17 @@ OUR_COLUMNS = re.compile(r"__dp_\w+|_all")
 
 def our_columns(source: str) -> set[str]:
     """The names of columns of ours that a module spells outside of docstrings."""
-    tree = ast.parse(source)
-    found = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
-    return {name for name in found if OUR_COLUMNS.fullmatch(name)}
+    return syntax(source).texts
 
 
 def bare_header(source: str) -> bool:
     """Whether a module does not open with a docstring that says more than a word or two."""
-    return len(ast.get_docstring(ast.parse(source)) or "") < 20
+    return len(outline(source).header) < 20
 
 
 def long_header(source: str) -> bool:
     """Whether a module opens with an essay, which belongs beside the code as comments, or into docs/proofs."""
-    return len((ast.get_docstring(ast.parse(source)) or "").splitlines()) > MOST_HEADER
+    return len(outline(source).header.splitlines()) > MOST_HEADER
 
 
 def future_annotations(source: str) -> bool:
@@ -285,8 +327,8 @@ def make_calls(markdown: str) -> set[str]:
 def test_imports_go_one_way() -> None:
     found = [
         finding
-        for module, path in modules().items()
-        for finding in upward_imports(module, path.read_text(), path.name == "__init__.py")
+        for module, (text, is_package) in sources().items()
+        for finding in upward_imports(module, text, is_package)
     ]
     assert not found, "\n".join(found)
 
@@ -320,12 +362,11 @@ def ambiguous(names: Iterable[str], packages: Iterable[str]) -> set[str]:
 
 def classes(source: str) -> set[str]:
     """The public classes of a module."""
-    found = (node.name for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ClassDef))
-    return {name for name in found if not name.startswith("_")}
+    return {name for name in syntax(source).classes if not name.startswith("_")}
 
 
 def test_a_class_name_stands_for_one_thing() -> None:
-    found = Counter(name for path in modules().values() for name in classes(path.read_text()))
+    found = Counter(name for text, _ in sources().values() for name in classes(text))
     assert {name for name, number in found.items() if number > 1} == CLASSES_TWICE
 
 
@@ -391,8 +432,8 @@ def test_an_import_that_goes_down_is_allowed(module: str, source: str) -> None:
 def test_no_module_imports_an_extension_of_another_folder() -> None:
     found = [
         finding
-        for module, path in modules().items()
-        for finding in imported_extensions(module, path.read_text(), path.name == "__init__.py")
+        for module, (text, is_package) in sources().items()
+        for finding in imported_extensions(module, text, is_package)
     ]
     assert not found, "\n".join(found)
 
@@ -413,7 +454,7 @@ def test_an_import_of_an_extension_is_found(source: str) -> None:
 
 
 def test_kernels_know_only_errors_interrupts_numpy_and_pyarrow() -> None:
-    found = [finding for module, path in modules().items() for finding in impure_kernels(module, path.read_text())]
+    found = [finding for module, (text, _) in sources().items() for finding in impure_kernels(module, text)]
     assert not found, "\n".join(found)
 
 
@@ -433,7 +474,7 @@ def is_bare(name: str) -> bool:
 
 
 def test_randomness_has_one_door() -> None:
-    found = [finding for module, path in modules().items() for finding in other_doors(module, path.read_text())]
+    found = [finding for module, (text, _) in sources().items() for finding in other_doors(module, text)]
     assert not found, "\n".join(found)
 
 
@@ -452,7 +493,7 @@ def test_another_door_is_found(source: str) -> None:
 
 
 def test_what_a_kind_does_is_asked_of_its_object() -> None:
-    found = {name: found for name, path in modules().items() if (found := kinds_compared(path.read_text()))}
+    found = {name: found for name, (text, _) in sources().items() if (found := kinds_compared(text))}
     new = {name: where for name, where in found.items() if name not in KINDS_COMPARED}
     assert not new, f"let the object of the kind say it, or give a reason in KINDS_COMPARED: {new}"
     gone = set(KINDS_COMPARED) - set(found)
@@ -484,7 +525,7 @@ def test_a_kind_that_is_looked_up_is_no_finding(source: str) -> None:
 
 
 def test_a_column_of_ours_is_spelled_in_one_module() -> None:
-    spelled = [(column, name) for name, path in modules().items() for column in our_columns(path.read_text())]
+    spelled = [(column, name) for name, (text, _) in sources().items() for column in our_columns(text)]
     assert {"__dp_held_out", "_all"} <= {column for column, _ in spelled}
     several = {column for column, number in Counter(column for column, _ in spelled).items() if number > 1}
     assert not several, [(column, name) for column, name in spelled if column in several]
@@ -506,7 +547,7 @@ def test_a_missing_header_is_found(source: str) -> None:
 
 
 def test_no_module_opens_with_an_essay() -> None:
-    found = [name for name, path in modules().items() if long_header(path.read_text())]
+    found = [name for name, (text, _) in sources().items() if long_header(text)]
     assert not found
 
 

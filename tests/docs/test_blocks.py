@@ -1,7 +1,8 @@
 """Every code block of the README and of docs/ is run, and ends as its page says.
 
 In: the pages. Out: a test for each page. Holds: blocks run in their order, in one folder, with the installed program; what is not
-run says why, above the block. Not covered: what the commands print, which noise changes.
+run says why, above the block. Of the pages of the tour (`tests/packages`), which CI takes beside the tests, they are `long`.
+Not covered: what the commands print, which noise changes.
 """
 
 import pathlib
@@ -13,13 +14,14 @@ from tests.docs.blocks import blocks
 from tests.docs.run_blocks import ended
 from tests.docs.worlds import BEFORE, WORLDS
 from tests.helpers.source import ROOT
+from tests.packages.tour import PAGES
 
-PAGES = ["README.md", *sorted(str(page.relative_to(ROOT)) for page in (ROOT / "docs").rglob("*.md"))]
-WITH_CODE = [page for page in PAGES if blocks((ROOT / page).read_text())]
+ALL_PAGES = ["README.md", *sorted(str(page.relative_to(ROOT)) for page in (ROOT / "docs").rglob("*.md"))]
+WITH_CODE = [page for page in ALL_PAGES if blocks((ROOT / page).read_text())]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", WITH_CODE)
+@pytest.mark.parametrize("page", [pytest.param(name, marks=[pytest.mark.long] * (name in PAGES)) for name in WITH_CODE])
 def test_every_block_of_the_page_works(page: str, tmp_path: pathlib.Path) -> None:
     if page in WORLDS:
         WORLDS[page](tmp_path)

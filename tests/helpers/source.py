@@ -5,6 +5,9 @@ imports whose name is computed at run time.
 """
 
 import ast
+import contextlib
+import functools
+import gc
 import importlib.util
 import subprocess
 from collections.abc import Iterator
@@ -24,6 +27,68 @@ class Import(NamedTuple):
 
     name: str
     line: int
+
+
+class Written(NamedTuple):
+    """One imported name as it is written, the line, and whether it is written relative to the module."""
+
+    name: str
+    line: int
+    relative: bool
+
+
+class Outline(NamedTuple):
+    """What is kept of a module's syntax: its docstring, or "", and what it imports."""
+
+    header: str
+    imported: tuple[Written, ...]
+
+
+@contextlib.contextmanager
+def uncollected() -> Iterator[None]:
+    """Keep Python from looking for cycles meanwhile: trees have none, but so many objects that it would take most of the time."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+@functools.lru_cache(maxsize=1)
+def nodes(source: str) -> tuple[ast.AST, ...]:
+    """All nodes of a text's syntax, the module first. Those of the last text alone are kept, since trees are large."""
+    with uncollected():
+        return tuple(ast.walk(ast.parse(source)))
+
+
+@functools.cache
+def outline(source: str) -> Outline:
+    """What is asked of the same text again and again, read once.
+
+    >>> outline("from .a import b")
+    Outline(header='', imported=(Written(name='.a.b', line=1, relative=True),))
+    """
+    module, *_ = found = nodes(source)
+    assert isinstance(module, ast.Module)
+    return Outline(ast.get_docstring(module) or "", tuple(_imported(found)))
+
+
+def _imported(found: tuple[ast.AST, ...]) -> Iterator[Written]:
+    """The imports among the nodes of a module."""
+    for node in found:
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield Written(alias.name, node.lineno, False)
+        elif isinstance(node, ast.ImportFrom):
+            base = "." * node.level + (f"{node.module}." if node.module else "")
+            for alias in node.names:
+                yield Written(base + alias.name, node.lineno, node.level > 0)
+        elif isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
+            called = ast.unparse(node.func)
+            if called in ("__import__", "import_module", "importlib.import_module"):
+                yield Written(str(node.args[0].value), node.lineno, False)
 
 
 def modules(root: Path = ROOT) -> dict[str, Path]:
@@ -62,20 +127,8 @@ def imports(source: str, module: str = "", is_package: bool = False) -> Iterator
     [Import(name='a.b', line=1)]
     """
     package = module if is_package else module.rpartition(".")[0]
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Import):
-            for alias in node.names:
-                yield Import(alias.name, node.lineno)
-        elif isinstance(node, ast.ImportFrom):
-            base = node.module or ""
-            if node.level:
-                base = importlib.util.resolve_name("." * node.level + base, package)
-            for alias in node.names:
-                yield Import(f"{base}.{alias.name}", node.lineno)
-        elif isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
-            called = ast.unparse(node.func)
-            if called in ("__import__", "import_module", "importlib.import_module"):
-                yield Import(str(node.args[0].value), node.lineno)
+    for name, line, relative in outline(source).imported:
+        yield Import(importlib.util.resolve_name(name, package) if relative else name, line)
 
 
 def text_files(root: Path = ROOT) -> list[Path]:

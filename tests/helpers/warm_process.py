@@ -56,7 +56,13 @@ def warm() -> "subprocess.Popen[str]":
 
 
 def run(
-    arguments: list[str], *, folder: pathlib.Path, point: str = "none", when: str = "before", which: int = 1
+    arguments: list[str],
+    *,
+    folder: pathlib.Path,
+    point: str = "none",
+    when: str = "before",
+    which: int = 1,
+    output: str | None = None,
 ) -> "subprocess.CompletedProcess[str]":
     """Run the command line in a process of its own.
 
@@ -66,6 +72,7 @@ def run(
         point: at which the process dies, or `none`.
         when: `before` or `after` it.
         which: the number of times that the point is reached, from 1.
+        output: where its standard output goes, which is not read then; if None, it is given back.
 
     Raises:
         TimeoutError: it did not end in `SECONDS`.
@@ -73,7 +80,7 @@ def run(
     with tempfile.TemporaryDirectory() as place:
         out, err = pathlib.Path(place) / "out", pathlib.Path(place) / "err"
         request = {"arguments": arguments, "folder": str(folder), "point": [point, when, which]}
-        request |= {"environment": dict(os.environ), "out": str(out), "err": str(err)}
+        request |= {"environment": dict(os.environ), "out": output or str(out), "err": str(err)}
         process = warm()
         assert process.stdin is not None
         assert process.stdout is not None
@@ -84,7 +91,7 @@ def run(
         code = os.waitstatus_to_exitcode(int(wait_status))
         if code == -signal.SIGALRM:
             raise TimeoutError(err.read_text())
-        return subprocess.CompletedProcess(arguments, code, out.read_text(), err.read_text())
+        return subprocess.CompletedProcess(arguments, code, "" if output else out.read_text(), err.read_text())
 
 
 def kill(arguments: list[str], *, folder: pathlib.Path, point: str, when: str, which: int = 1) -> None:

@@ -198,14 +198,19 @@ def launcher(folder: pathlib.Path) -> None:
     call(folder, sys.executable, recipe / "launcher.py", *place, *options, PYTHONPATH=str(recipe))
 
 
+PAGES: dict[str, tuple[str, ...]] = {
+    "README.md": ("matplotlib",),
+    "docs/tutorial.md": (),
+    "docs/sql.md": (),
+    "docs/beam.md": (),
+    "docs/describe.md": (),
+}
+"""The pages all of whose blocks are run, and the packages that each needs."""
+
 STEPS: dict[str, tuple[Step, tuple[str, ...]]] = {
     "every module, and the doctor": (versions, ()),
     "every function of the SQL whitelist": (functions, ()),
-    "README": (page("README.md"), ("matplotlib",)),
-    "docs/tutorial.md": (page("docs/tutorial.md"), ()),
-    "docs/sql.md": (page("docs/sql.md"), ()),
-    "docs/beam.md": (page("docs/beam.md"), ()),
-    "docs/describe.md": (page("docs/describe.md"), ()),
+    **{name: (page(name), needed) for name, needed in PAGES.items()},
     "examples/ta_feng/shop.yaml": (job("ta_feng/shop.yaml"), ()),
     "examples/ta_feng/weekly.yaml": (job("ta_feng/weekly.yaml"), ()),
     "examples/ta_feng/customers.yaml": (job("ta_feng/customers.yaml"), ()),

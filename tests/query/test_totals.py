@@ -84,12 +84,16 @@ def exact(query: dp.Query, table: pa.Table, shards: int) -> accumulate.Totals:
     return accumulate.merge_public(indexed, stage.layout, stage.statistics, 0, 1)
 
 
+TOTAL = total()
+CONSTANT = total(partition_by="same", partitions=dp.PublicPartitions(keys=[("x",)]),
+                 bounds=dataclasses.replace(ROWS, max_partitions_contributed=1))  # fmt: skip
+"""The same question of a column that holds one value."""
+
+
 @given(TABLES, st.integers(1, 4))
 def test_a_total_is_the_one_partition_of_a_constant_column(rows: list[tuple[Any, Any, Any]], shards: int) -> None:
     table = table_of(rows)
-    constant = total(partition_by="same", partitions=dp.PublicPartitions(keys=[("x",)]),
-                     bounds=dataclasses.replace(ROWS, max_partitions_contributed=1))  # fmt: skip
-    of_total, of_constant = exact(total(), table, shards), exact(constant, table, shards)
+    of_total, of_constant = exact(TOTAL, table, shards), exact(CONSTANT, table, shards)
     found, wanted = (
         [np.concatenate([t.high[i], t.low[i]]).tolist() for i in range(len(t.high))] for t in (of_total, of_constant)
     )
@@ -97,15 +101,13 @@ def test_a_total_is_the_one_partition_of_a_constant_column(rows: list[tuple[Any,
     units = [row[0] for row in rows if row[0] is not None]
     cut = any(units.count(unit) > 3 for unit in units)
     assert cut or found == wanted
-    statistics = planned(total()).statistics
+    statistics = planned(TOTAL).statistics
     rows_at = [type(statistic) for statistic in statistics].index(RowCount)
     assert found[rows_at] == wanted[rows_at], "as many rows are kept, whichever they are"
 
 
 def test_its_plan_is_that_of_the_constant_column() -> None:
-    constant = total(partition_by="same", partitions=dp.PublicPartitions(keys=[("x",)]),
-                     bounds=dataclasses.replace(ROWS, max_partitions_contributed=1))  # fmt: skip
-    mine, other = (dp.Plan(epsilon=1.0, delta=1e-6, stages={"s": query}) for query in (total(), constant))
+    mine, other = (dp.Plan(epsilon=1.0, delta=1e-6, stages={"s": query}) for query in (TOTAL, CONSTANT))
     assert mine.mechanisms == other.mechanisms
     assert mine.digest != other.digest
 

@@ -61,6 +61,12 @@ def content(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The page of a ledger whose names are plain words."""
+    return render(filled(tmp_path_factory.mktemp("plain"), "plain", "plain"))
+
+
+@pytest.fixture(scope="module")
 def whole(content: dict[str, Any]) -> str:
     return render(content)
 
@@ -184,14 +190,11 @@ def test_nothing_in_the_page_can_be_fetched(whole: str) -> None:
 
 @pytest.mark.parametrize("ugly", [text for text in UGLY if len(text) < 1000], ids=range(len(UGLY) - 1))
 def test_no_text_of_a_ledger_changes_an_element_of_the_page(
-    tmp_path: pathlib.Path, ugly: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: pathlib.Path, plain: str, ugly: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Version 0.1.0 took any text for a name, which a ledger may hold since then.
     monkeypatch.setattr("dp_pipelines.ledger.ledger.checks.plain", lambda value, field: value)
-    for folder in ("plain", "ugly"):
-        (tmp_path / folder).mkdir()
-    plain = render(filled(tmp_path / "plain", "plain", "plain"))
-    found = render(filled(tmp_path / "ugly", ugly, ugly))
+    found = render(filled(tmp_path, ugly, ugly))
     assert Page(found).shape == Page(plain).shape
     assert checked(tmp_path, found).returncode == 0
 

@@ -4,10 +4,11 @@ In: the shop, hardly any memory, so that all rows go through a file. Out: thread
 what is said of a disk has no size. Not covered: a process that is killed (`test_kills`).
 """
 
+import gc
 import pathlib
 import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pyarrow as pa
 import pytest
@@ -26,6 +27,15 @@ from tests.jobs.conftest import Said, Shop
 Call = Callable[..., Said]
 
 SECRET = "4711 of Eve"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def only_new_objects_are_collected() -> Iterator[None]:
+    """Spare `nothing_left`, which collects garbage, what earlier tests of the process have imported and keep."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 @pytest.fixture

@@ -77,17 +77,18 @@ def arrays() -> Iterator[pa.Array]:
 
 
 TABLE = pa.table({"u": range(ROWS), "k": ["a", "b"] * (ROWS // 2), "y": [True, False] * (ROWS // 2), "v": [1.0] * ROWS})
-COLUMNS = [f"x{place}" for place, _ in enumerate(arrays())]
+BY_NAME = {f"x{place}": column for place, column in enumerate(arrays())}
+COLUMNS = list(BY_NAME)
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     place = tmp_path_factory.mktemp("types")
-    table = functools.reduce(lambda made, new: made.append_column(*new), zip(COLUMNS, arrays(), strict=True), TABLE)
+    table = functools.reduce(lambda made, new: made.append_column(*new), BY_NAME.items(), TABLE)
     pq.write_table(table, place / "rows.parquet")
     pq.write_table(table.slice(0, 4), place / "few.parquet")
     pq.write_table(table.select(["u", *COLUMNS]), place / "other.parquet")
-    for name, column in zip(COLUMNS, arrays(), strict=True):
+    for name, column in BY_NAME.items():
         pq.write_table(pa.table({name: column.slice(0, 4), f"of_{name}": range(4)}), place / f"{name}.parquet")
     return place
 
@@ -117,8 +118,7 @@ def feature(name: str, column: pa.Array) -> dict[str, Any]:
 
 
 def trained(names: list[str]) -> dict[str, Any]:
-    of = dict(zip(COLUMNS, arrays(), strict=True))
-    features = {name: feature(name, of[name]) for name in names}
+    features = {name: feature(name, BY_NAME[name]) for name in names}
     label = {"kind": "binary", "column": "y"}
     return job(stages={"m": {"kind": "train", "label": label, "features": features, "fit": {"steps": 2}}})
 
@@ -213,5 +213,5 @@ def test_a_column_of_any_type_plays_its_part_or_is_refused_before_anything_is_sp
         assert main.main(["predict", str(model), str(folder / "rows.parquet"), "--output", str(released)]) == 0
         assert pq.read_metadata(released).num_rows == ROWS
     if part == "unit":
-        views = [name for name, column in zip(COLUMNS, arrays(), strict=True) if str(column.type).endswith("_view")]
+        views = [name for name, column in BY_NAME.items() if str(column.type).endswith("_view")]
         assert set(views) & set(names)

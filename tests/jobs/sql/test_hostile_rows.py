@@ -9,6 +9,7 @@ import decimal
 import functools
 import time
 
+import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -256,6 +257,24 @@ def test_every_function_operator_and_type_has_hostile_cases() -> None:
     assert set(FORMS) == set(functions.OPERATORS)
 
 
+KEPT: list[duckdb.DuckDBPyConnection] = []
+"""The databases that were made for all cases; the last one is in use."""
+
+
+@pytest.fixture
+def one_database(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One database for all cases, as for all batches of a run, since to make one takes longer than most cases."""
+
+    def connection(_: row_calculator.Calculator) -> duckdb.DuckDBPyConnection:
+        try:
+            KEPT[-1].execute("SELECT 1").fetchall()
+        except (IndexError, duckdb.Error):  # there is none yet, or it was given up after a failure
+            KEPT.append(row_calculator.connect())
+        return KEPT[-1]
+
+    monkeypatch.setattr(row_calculator.Calculator, "connection", property(connection))
+
+
 def evaluated(sql: str, rows: pa.Table, monkeypatch: pytest.MonkeyPatch) -> float | None:
     """Processor time of an expression over hostile rows, which DuckDB takes as a whole; None where it has no such form."""
     try:
@@ -282,6 +301,7 @@ def evaluated(sql: str, rows: pa.Table, monkeypatch: pytest.MonkeyPatch) -> floa
     return time.process_time() - begun
 
 
+@pytest.mark.usefixtures("one_database")
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(functions.FUNCTIONS))
 def test_a_hostile_row_takes_a_function_no_more_than_its_bytes(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -292,6 +312,7 @@ def test_a_hostile_row_takes_a_function_no_more_than_its_bytes(name: str, monkey
     assert not slow
 
 
+@pytest.mark.usefixtures("one_database")
 @pytest.mark.slow
 @pytest.mark.parametrize("form", sorted(functions.OPERATORS))
 def test_a_hostile_row_takes_an_operator_no_more_than_its_bytes(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -302,6 +323,7 @@ def test_a_hostile_row_takes_an_operator_no_more_than_its_bytes(form: str, monke
         assert seconds < SECONDS
 
 
+@pytest.mark.usefixtures("one_database")
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", sorted(functions.TYPES))
 def test_a_hostile_row_takes_a_cast_no_more_than_its_bytes(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -325,11 +347,12 @@ def test_the_limit_tells_work_in_the_square_of_a_text(sql: str, size: int) -> No
     assert time.process_time() - begun > SECONDS
 
 
+@pytest.mark.usefixtures("one_database")
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(functions.FUNCTIONS))
 def test_no_text_grows_more_than_is_reckoned(name: str) -> None:
     rows = table(60)
-    connection = row_calculator.connect()
+    connection = row_calculator.Calculator().connection
     for sql in FUNCTIONS[name]:
         try:
             bound = bind(None, {"x": sql}, rows.schema, unit=["id"], values={})
