@@ -43,7 +43,7 @@ install = index=$${UV_DEFAULT_INDEX:-$${PIP_INDEX_URL:-$$($(1)/bin/python -m pip
   || { echo 'make: uv could not install $(2); trying pip' >&2; $(1)/bin/python -m pip install --quiet --disable-pip-version-check -r $(2); }
 
 # Our own package is linked, not copied.
-$(VENV): pyproject.toml requirements.lock
+$(VENV): pyproject.toml setup.py requirements.lock
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo 'make: needs Python 3.11 or newer as `$(PYTHON)`; name another one: make PYTHON=python3.12 ...' >&2; exit 1; }
 	@$(BIN)/python -c 'import pip' 2>/dev/null || $(PYTHON) -m venv --clear .venv

@@ -26,9 +26,10 @@ from packaging.version import Version
 from dp_pipelines.jobs.cli import main
 from dp_pipelines.jobs.run.run import RUN_ID
 from dp_pipelines.ledger.ledger import DEFAULT_NAME, Ledger
-from tests.helpers.source import ROOT
+from tests.helpers.source import ROOT, modules
 from tests.jobs.conftest import Shop, own_anchors, shop  # noqa: F401 - fixtures
 from tests.jobs.runners.test_dataflow_requirements import EXTRA
+from tests.test_packaging import build, contents
 
 RECIPE = ROOT / "examples" / "dataflow"
 LOCK = ROOT / "requirements-dataflow.lock"
@@ -131,7 +132,9 @@ def copied_to(folder: pathlib.Path) -> pathlib.Path:
 def resolved(folder: pathlib.Path, constraint: str = LOCK.name, what: str = "") -> subprocess.CompletedProcess[str]:
     """Resolve what the image installs, without installing it: by uv, or by pip where uv is missing or finds no way.
 
-    Pip has the last word on what the image installs, since it is pip that installs there and since pip may know more places.
+    The image installs with pip, which may be configured to look in more places than uv is given. So only pip can say that the
+    lock cannot be installed; a refusal that a test expects (`what`) is taken from uv. uv reads what our package needs without
+    building it.
 
     Args:
         folder: what the image has of the checkout.
@@ -145,25 +148,25 @@ def resolved(folder: pathlib.Path, constraint: str = LOCK.name, what: str = "") 
     asked = [*options, what or ours]
     if UV.exists():
         uv = [str(UV), "pip", *install_nothing, "--reinstall", "--python", sys.executable]
-        done = said([*uv, *asked], folder, index(folder))
+        done = run_in(folder, [*uv, *asked], **index_of_pip(folder))
         if done.returncode == 0 or (what and "No solution found" in done.stderr):
             return done
-    return said([*pip, *install_nothing, "--ignore-installed", *asked], folder, {})
+    return run_in(folder, [*pip, *install_nothing, "--ignore-installed", *asked])
 
 
-def index(folder: pathlib.Path) -> dict[str, str]:
-    """The setting that gives uv the index of pip, as the Makefile does: uv reads none of pip's."""
+def index_of_pip(folder: pathlib.Path) -> dict[str, str]:
+    """Return the variable that makes uv use the index of pip, whose settings it does not read. The Makefile does the same."""
     given = os.environ.get("UV_DEFAULT_INDEX") or os.environ.get("PIP_INDEX_URL")
     if not given:
-        given = said([sys.executable, "-m", "pip", "config", "get", "global.index-url"], folder, {}).stdout.strip()
+        given = run_in(folder, [sys.executable, "-m", "pip", "config", "get", "global.index-url"]).stdout.strip()
     return {"UV_DEFAULT_INDEX": given} if given else {}
 
 
-def said(command: list[str], folder: pathlib.Path, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
-    """Run a command in a folder, with more in its environment."""
+def run_in(folder: pathlib.Path, command: list[str], **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run a command in a folder, with further variables in its environment."""
     return subprocess.run(
         command, cwd=folder, capture_output=True, text=True, check=False, timeout=1200,
-        env={**os.environ, **environment},
+        env={**os.environ, **variables},
     )  # fmt: skip
 
 
@@ -180,6 +183,15 @@ def test_the_image_has_the_versions_of_the_tests_except_where_googles_clients_re
     assert {"google-cloud-storage", "apache-beam", "duckdb", "psycopg"} <= image.keys()
     assert other.keys() <= {"cachetools", "tenacity"}
     assert all(version < tests[name] for name, version in other.items())
+
+
+@pytest.mark.slow
+def test_the_image_installs_every_module_of_the_package(tmp_path: pathlib.Path) -> None:
+    wheel = build("wheel", copied_to(tmp_path / "source"), tmp_path / "out")
+    assert {name for name in contents(wheel) if name.endswith(".py")} == {
+        name.replace(".", "/") + ("/__init__.py" if path.name == "__init__.py" else ".py")
+        for name, path in modules().items()
+    }
 
 
 @pytest.mark.slow
