@@ -1,7 +1,7 @@
 """What a run must not leave in its process or on the disk: threads, open files, files.
 
-In: a block of work, folders. Out: an assertion that names what is left. Holds: what was there before does not count. Not covered:
-folders that nobody names. Tests only.
+In: a block of work, folders. Out: an assertion that names what is left; a fixture for modules with many such blocks. Holds: what
+was there before does not count. Not covered: folders that nobody names. Tests only.
 """
 
 import contextlib
@@ -10,6 +10,8 @@ import os
 import pathlib
 import threading
 from collections.abc import Iterator
+
+import pytest
 
 
 def open_files() -> set[str]:
@@ -33,3 +35,12 @@ def nothing_left(*folders: pathlib.Path) -> Iterator[None]:
     yield
     threads, descriptors, files = (now - then for now, then in zip(seen(), before, strict=True))
     assert (sorted(thread.name for thread in threads), sorted(descriptors), sorted(files)) == ([], [], [])
+
+
+@pytest.fixture(scope="module", autouse=True)
+def only_new_objects_are_collected() -> Iterator[None]:
+    """Keep each collection of `nothing_left` short: objects from before this module of tests are left out of it."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()

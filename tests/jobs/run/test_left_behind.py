@@ -4,11 +4,10 @@ In: the shop, hardly any memory, so that all rows go through a file. Out: thread
 what is said of a disk has no size. Not covered: a process that is killed (`test_kills`).
 """
 
-import gc
 import pathlib
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pyarrow as pa
 import pytest
@@ -20,22 +19,13 @@ from dp_pipelines.ledger.ledger import DEFAULT_NAME, Ledger
 from dp_pipelines.release import staging
 from dp_pipelines.steps.aggregate import ToPartials, ToShards
 from tests.engines import cases
-from tests.helpers.left_behind import nothing_left
+from tests.helpers.left_behind import nothing_left, only_new_objects_are_collected  # noqa: F401 - a fixture
 from tests.helpers.small_disks import SmallDisk
 from tests.jobs.conftest import Said, Shop
 
 Call = Callable[..., Said]
 
 SECRET = "4711 of Eve"
-
-
-@pytest.fixture(scope="module", autouse=True)
-def only_new_objects_are_collected() -> Iterator[None]:
-    """Spare `nothing_left`, which collects garbage, what earlier tests of the process have imported and keep."""
-    gc.collect()
-    gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ leaves a graph without its text, and whatever ends a graph leaves no thread and 
 """
 
 import collections
-import gc
 import io
 import os
 import pathlib
@@ -28,19 +27,10 @@ from dp_pipelines.jobs.runners.local import LocalFlow, LocalGraph, LocalStepFail
 from dp_pipelines.jobs.terminal.progress import Progress
 from dp_pipelines.steps.step import AheadStep, GatheringStep, GroupStep, Step
 from tests.helpers.examples import examples
-from tests.helpers.left_behind import nothing_left
+from tests.helpers.left_behind import nothing_left, only_new_objects_are_collected  # noqa: F401 - a fixture
 
 KEYS = 3
 SECRET = "4711 of Eve"
-
-
-@pytest.fixture(scope="module", autouse=True)
-def only_new_objects_are_collected() -> Iterator[None]:
-    """Spare `nothing_left`, which collects garbage, what earlier tests of the process have imported and keep."""
-    gc.collect()
-    gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 def table(numbers: Iterable[int]) -> pa.Table:
