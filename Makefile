@@ -21,8 +21,8 @@ UV := build/lock/bin/uv
 MAVEN ?= mvn
 # Which tests `make test` runs; CI (.ci/run) runs all that are `not bench and not long`: `make test-all` without the longest.
 MARKS ?= not slow and not bench
-# How: files of tests side by side. Many tests wait for processes of their own, so one worker more than there are cores, four at
-# most. `make test PARALLEL=` runs one after the other.
+# How: files of tests side by side, those with engines as one. Many tests wait for processes of their own, so one worker more than
+# there are cores, four at most. `make test PARALLEL=` runs one after the other.
 WORKERS := $(shell cores=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1); echo $$((cores < 3 ? cores + 1 : 4)))
 PARALLEL ?= -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 TREE := build/types

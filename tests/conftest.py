@@ -17,6 +17,7 @@ from tests.helpers.cpu_times import (  # noqa: F401 - hooks
     pytest_runtest_setup,
     pytest_terminal_summary,
 )
+from tests.helpers.engines_first import pytest_collection_modifyitems, pytest_xdist_make_scheduler  # noqa: F401 - hooks
 from tests.helpers.small_disks import real_disk, small_disk  # noqa: F401 - fixtures
 
 # Processes that tests start must find `tests.<room>`: jax-privacy installs a folder `tests` of its own, which would hide ours.
