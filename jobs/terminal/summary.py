@@ -381,8 +381,14 @@ def print_release(folder: pathlib.Path, stream: TextIO, *, again: bool = False, 
     out.print(f"protects   every {escape(str(manifest.get('privacy_unit', '')))} (all its rows together)")
     out.print(f"run        {escape(str(manifest.get('run_id')))} · {(manifest.get('ledger') or {}).get('note', '')}")
     out.print(f"files      {escape(place or str(folder))}")
-    if (delta := manifest.get("outputs", {}).get("delta")) is not None:
-        out.print(f"delta      {escape(shown(', '.join(delta['tables'])))}: committed to the Delta tables of the job")
+    for name, said in manifest.get("outputs", {}).items():
+        from dp_pipelines.jobs.spec.output_models import (
+            OutputsModel,  # loads pydantic, which most manifests do not need
+        )
+
+        keys = OutputsModel.elsewhere.get(name)
+        delivered = "published there too" if keys is None else keys.delivered
+        out.print(f"{escape(shown(name)):<10} {escape(shown(', '.join(said['tables'])))}: {delivered}")
 
 
 MEASURES = {"auc": "AUC", "accuracy": "accuracy", "balanced_accuracy": "balanced accuracy", "rmse": "RMSE", "r2": "R2"}

@@ -18,8 +18,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dp_pipelines.errors import RequestError
-from dp_pipelines.jobs.sources.snapshot_rows import DataFile, SnapshotReader
-from dp_pipelines.jobs.sources.snapshot_source import TableFile, source_of
+from dp_pipelines.extensions.lake import store_options
+from dp_pipelines.extensions.lake.snapshot_rows import DataFile, SnapshotReader
+from dp_pipelines.extensions.lake.snapshot_source import TableFile, source_of
 from dp_pipelines.jobs.sources.source_files import Source
 from dp_pipelines.jobs.stores import remote_files
 
@@ -107,7 +108,7 @@ def _opened(path: str, version: int | None) -> "DeltaTable":
     except ImportError:
         hint = "install the extra: pip install 'dp-pipelines[delta]'"
         raise RequestError(field="source.delta", message="needs packages that are not installed", hint=hint) from None
-    options = remote_files.delta_options(path)
+    options = store_options.for_delta(path)
     try:
         if remote_files.is_url(path):
             remote_files.refuse_unanswered(f"{path}/_delta_log", path, "source.delta")
@@ -179,7 +180,7 @@ def _read_vectors(table: str, version: int, of: str) -> Mapping[str, npt.NDArray
     import deltalake
 
     found = {}
-    opened = deltalake.DeltaTable(table, version=version, storage_options=remote_files.delta_options(table))
+    opened = deltalake.DeltaTable(table, version=version, storage_options=store_options.for_delta(table))
     if str(opened.metadata().id) != of:
         raise ValueError("of another table")
     known = {_place(path, table) for path in pa.table(opened.get_add_actions())["path"].to_pylist()}

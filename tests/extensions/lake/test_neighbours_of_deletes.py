@@ -22,11 +22,11 @@ import pyarrow.parquet
 import pytest
 import yaml
 
-from dp_pipelines.jobs.sources.iceberg_table import look_at_iceberg
+from dp_pipelines.extensions.lake import equal_rows
+from dp_pipelines.extensions.lake.iceberg_table import look_at_iceberg
 from dp_pipelines.jobs.spec import job_file
-from dp_pipelines.kernels.columns import equal_rows
+from tests.extensions.lake.test_delta_table import rows as read
 from tests.helpers import file_pairs, icebergs, neighbours
-from tests.jobs.sources.test_delta_table import rows as read
 
 D = decimal.Decimal
 US, UTC = pa.timestamp("us"), pa.timestamp("us", "UTC")

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from dp_pipelines.errors import RequestError
-from dp_pipelines.jobs.sources.readers import Reader
-from dp_pipelines.jobs.sources.snapshot_rows import DataFile, EqualityDeletes, readable_as
+from dp_pipelines.extensions.lake.snapshot_rows import DataFile, EqualityDeletes, readable_as
+from dp_pipelines.jobs.sources.readers import TableReader
 from dp_pipelines.jobs.sources.source_files import MOST_ERRORS, Source, add_sizes, each, footer_of
 from dp_pipelines.jobs.spec.validation_errors import raise_all
 from dp_pipelines.jobs.stores import remote_files
@@ -45,7 +45,10 @@ class TableFile:
 
 
 def source_of(
-    files: Sequence[TableFile], schema: pa.Schema, snapshot: str, reader: Callable[[Mapping[str, DataFile]], Reader]
+    files: Sequence[TableFile],
+    schema: pa.Schema,
+    snapshot: str,
+    reader: Callable[[Mapping[str, DataFile]], TableReader],
 ) -> Source:
     """A snapshot as a source.
 

@@ -17,8 +17,8 @@ import pyarrow as pa
 
 from dp_pipelines import interrupts
 from dp_pipelines.errors import DamagedInputError, RequestError
-from dp_pipelines.jobs.sources.avro_types import AvroColumn, columns_of, encoded
-from dp_pipelines.jobs.sources.readers import DAMAGED_BLOCK, Reader, known
+from dp_pipelines.extensions.lake.avro_types import AvroColumn, columns_of, encoded
+from dp_pipelines.jobs.sources.readers import DAMAGED_BLOCK, TableReader, known
 from dp_pipelines.jobs.sources.source_files import MOST_ERRORS, Source, common, each, size_of, stream_of
 from dp_pipelines.jobs.spec.validation_errors import raise_all
 from dp_pipelines.kernels.columns import column_casts
@@ -32,13 +32,13 @@ _SYNC = bytes(16)
 
 
 @dataclasses.dataclass(frozen=True)
-class AvroReader(Reader):
+class AvroReader(TableReader):
     """Reads Avro files."""
 
     def tables(
         self, start: Flow, files: Sequence[str], types: Mapping[str, pa.DataType], shuffled: Shuffled = UNKNOWN
     ) -> Flow:
-        """See `Reader`."""
+        """See `TableReader`."""
         read = ReadAvro(types, start.opener, shuffled)
         return known(start, files).spread("Spread").each("Read", read)
 

@@ -21,8 +21,9 @@ import pyarrow as pa
 
 from dp_pipelines.engine import object_store
 from dp_pipelines.errors import RequestError
-from dp_pipelines.jobs.sources.snapshot_rows import DataFile, EqualityDeletes, SnapshotReader
-from dp_pipelines.jobs.sources.snapshot_source import TableFile, field_names, source_of
+from dp_pipelines.extensions.lake import store_options
+from dp_pipelines.extensions.lake.snapshot_rows import DataFile, EqualityDeletes, SnapshotReader
+from dp_pipelines.extensions.lake.snapshot_source import TableFile, field_names, source_of
 from dp_pipelines.jobs.sources.source_files import Source
 from dp_pipelines.jobs.stores import remote_files
 from dp_pipelines.kernels import keys
@@ -109,7 +110,7 @@ def _opened_there(path: str) -> "StaticTable":
 
     remote_files.refuse_unanswered(os.path.dirname(path) if path.endswith(".json") else path, path, "source.iceberg")
     try:
-        return StaticTable.from_metadata(path, remote_files.iceberg_options(path))
+        return StaticTable.from_metadata(path, store_options.for_iceberg(path))
     except Exception:  # each of its causes has a class of its own
         message = f"names {path!r}, which is not an Iceberg table that can be read"
         hint = "name a folder with metadata/version-hint.text, or the metadata file that the catalog points to"
@@ -289,5 +290,5 @@ def _read_deleted(said: str) -> Mapping[str, npt.NDArray[np.int64]]:
 
     kind, _, path = said.partition(" ")
     file: Any = SimpleNamespace(file_format=FileFormat[kind], file_path=path)
-    read = _read_deletes(load_file_io(remote_files.iceberg_options(path), path), file)
+    read = _read_deletes(load_file_io(store_options.for_iceberg(path), path), file)
     return {location: np.sort(places.to_numpy().astype(np.int64)) for location, places in read.items()}

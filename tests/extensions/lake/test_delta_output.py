@@ -18,8 +18,9 @@ import pyarrow.parquet
 import pytest
 
 from dp_pipelines.errors import PublishError, RequestError
-from dp_pipelines.jobs.outputs.delta_output import MOST_TRIES, DeltaOutput, transaction_of
-from dp_pipelines.jobs.outputs.delta_place import DeltaFolder
+from dp_pipelines.extensions.lake.delta_output import MOST_TRIES, DeltaOutput
+from dp_pipelines.extensions.lake.delta_place import DeltaFolder
+from dp_pipelines.jobs.outputs.extension_output import transaction_of
 
 ROWS = pa.table(
     {

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dp_pipelines.kernels.columns.equal_rows import among
+from dp_pipelines.extensions.lake.equal_rows import among
 
 CELLS = st.tuples(st.sampled_from([None, 0, 1, 2]), st.sampled_from([None, "", "a", "b"]))
 

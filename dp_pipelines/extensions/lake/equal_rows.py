@@ -80,4 +80,5 @@ def _positions(column: pa.Array | pa.ChunkedArray, entries: pa.Array) -> npt.NDA
     of_null = _positions(pa.nulls(1, column.type.value_type), entries)
     # The last one is the position of null, which an index of the column's own type may be too narrow for.
     indices = column.indices.cast(pa.int64()).fill_null(len(of_dictionary))
-    return np.concatenate([of_dictionary, of_null])[indices.to_numpy()]
+    positions = np.concatenate([of_dictionary, of_null])
+    return np.asarray(positions[indices.to_numpy()], np.int64)

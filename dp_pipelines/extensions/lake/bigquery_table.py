@@ -11,12 +11,12 @@ from collections.abc import Iterator, Mapping, Sequence
 import pyarrow as pa
 
 from dp_pipelines.errors import DamagedInputError, RequestError
-from dp_pipelines.jobs.sources.readers import UNREADABLE, Reader
-from dp_pipelines.jobs.sources.source_files import TYPES, Source
-from dp_pipelines.jobs.sources.warehouse import storage_api
-from dp_pipelines.jobs.sources.warehouse.storage_api import BigQueryTable, ReadSession, WarehouseError
-from dp_pipelines.jobs.spec.source_models import instant, table_parts
-from dp_pipelines.jobs.spec.validation_errors import nearest
+from dp_pipelines.extensions.lake import storage_api
+from dp_pipelines.extensions.lake.models import instant, table_parts
+from dp_pipelines.extensions.lake.storage_api import BigQueryTable, ReadSession, WarehouseError
+from dp_pipelines.jobs.sources import source_files
+from dp_pipelines.jobs.sources.readers import UNREADABLE, TableReader
+from dp_pipelines.jobs.sources.source_files import Source
 from dp_pipelines.kernels import keys
 from dp_pipelines.steps.flow import Flow
 from dp_pipelines.steps.read_files import UNKNOWN, Shuffled
@@ -57,7 +57,7 @@ def look_at_bigquery(table: BigQueryTable, declared: Mapping[str, str] | None) -
     found = _first_look(table)
     there = pa.schema([(field.name, keys.plain_type(field.type)) for field in found.schema])
     if declared is not None:
-        there = _as_declared(table, there, declared_schema(declared))
+        there = _as_declared(table, there, source_files.declared_schema(declared))
     sizes = {field.name: found.rows * _width(field.type) for field in there}
     return Source(
         files=(table.url,), schema=there, sizes=sizes, types=None, missing={}, rows=found.rows,
@@ -76,15 +76,6 @@ def _first_look(table: BigQueryTable) -> ReadSession:
         return storage_api.session(table, streams=1)
     except WarehouseError as error:
         raise RequestError(field=f"table {table.url!r}", message=error.reason, hint=error.hint) from None
-
-
-def declared_schema(declared: Mapping[str, str]) -> pa.Schema:
-    """The columns that a job declares. Raises: RequestError."""
-    for name, kind in declared.items():
-        if kind not in TYPES:
-            hint = nearest(kind, TYPES, "types")
-            raise RequestError(field=f"source.types.{name}", message=f"unknown type {kind!r}", hint=hint)
-    return pa.schema([(name, TYPES[kind]) for name, kind in declared.items()])
 
 
 def _as_declared(table: BigQueryTable, there: pa.Schema, declared: pa.Schema) -> pa.Schema:
@@ -109,7 +100,7 @@ def _width(kind: pa.DataType) -> int:
 
 
 @dataclasses.dataclass(frozen=True)
-class BigQueryReader(Reader):
+class BigQueryReader(TableReader):
     """Reads one snapshot of a table.
 
     Args:
@@ -121,7 +112,7 @@ class BigQueryReader(Reader):
     def tables(
         self, start: Flow, files: Sequence[str], types: Mapping[str, pa.DataType], shuffled: Shuffled = UNKNOWN
     ) -> Flow:
-        """See `Reader`. The streams are settled here, once: a worker that reads one again finds the same rows in it."""
+        """See `TableReader`. The streams are settled here, once: a worker that reads one again finds the same rows in it."""
         try:
             made = storage_api.session(self.table, list(types))
         except WarehouseError:

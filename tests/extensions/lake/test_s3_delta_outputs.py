@@ -23,9 +23,10 @@ import pytest
 from moto.s3.responses import S3Response
 
 from dp_pipelines.errors import PublishError, RequestError
-from dp_pipelines.jobs.outputs import delta_place
-from dp_pipelines.jobs.outputs.delta_output import DeltaOutput, transaction_of
-from dp_pipelines.jobs.outputs.delta_place import DeltaBucket
+from dp_pipelines.extensions.lake import delta_place
+from dp_pipelines.extensions.lake.delta_output import DeltaOutput
+from dp_pipelines.extensions.lake.delta_place import DeltaBucket
+from dp_pipelines.jobs.outputs.extension_output import transaction_of
 from dp_pipelines.jobs.outputs.release_place import own_cache, place_of
 from dp_pipelines.ledger.ledger import DEFAULT_NAME
 from tests.helpers import object_stores

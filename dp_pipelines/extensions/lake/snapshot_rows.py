@@ -20,10 +20,11 @@ import pyarrow.parquet
 
 from dp_pipelines import interrupts
 from dp_pipelines.errors import DamagedInputError
-from dp_pipelines.jobs.sources.readers import DAMAGED_DELETES, Reader
+from dp_pipelines.extensions.lake import equal_rows
+from dp_pipelines.jobs.sources.readers import DAMAGED_DELETES, TableReader
 from dp_pipelines.jobs.stores import remote_files
 from dp_pipelines.kernels import keys
-from dp_pipelines.kernels.columns import column_casts, csv_cells, equal_rows, gather
+from dp_pipelines.kernels.columns import column_casts, csv_cells, gather
 from dp_pipelines.steps.flow import Flow, Opener
 from dp_pipelines.steps.read_files import (
     FEW_BYTES,
@@ -118,7 +119,7 @@ class Deletes(Protocol):
 
 
 @dataclasses.dataclass(frozen=True)
-class SnapshotReader(Reader):
+class SnapshotReader(TableReader):
     """Reads the files of one snapshot.
 
     Args:
@@ -132,7 +133,7 @@ class SnapshotReader(Reader):
     def tables(
         self, start: Flow, files: Sequence[str], types: Mapping[str, pa.DataType], shuffled: Shuffled = UNKNOWN
     ) -> Flow:
-        """See `Reader`."""
+        """See `TableReader`."""
         # Without any file there is still a table, of no rows: types are known even then.
         elements = [(path, self.parts[path].to_text()) for path in sorted(set(files))] or [NO_FILE]
         found = start.known("Files", elements, tuple[str, str])

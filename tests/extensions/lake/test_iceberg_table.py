@@ -13,10 +13,10 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import DoubleType, LongType, StringType
 
 from dp_pipelines.errors import DamagedInputError, RequestError
-from dp_pipelines.jobs.sources.iceberg_table import look_at_iceberg
+from dp_pipelines.extensions.lake.iceberg_table import look_at_iceberg
 from dp_pipelines.jobs.sources.readers import DAMAGED_DELETES
+from tests.extensions.lake.test_delta_table import rows
 from tests.helpers import icebergs
-from tests.jobs.sources.test_delta_table import rows
 
 ROWS = pa.table({"who": pa.array(range(60), pa.int32()), "n": [f"t{n % 7}" if n % 5 else None for n in range(60)]})
 

@@ -20,8 +20,9 @@ import pyarrow.parquet
 from dp_pipelines.disk_errors import DiskError, reason_of
 from dp_pipelines.engine.object_store import StoreError
 from dp_pipelines.errors import PublishError, RequestError
-from dp_pipelines.jobs.outputs import delta_place
-from dp_pipelines.jobs.outputs.delta_place import DeltaPlace
+from dp_pipelines.extensions.lake import delta_place
+from dp_pipelines.extensions.lake.delta_place import DeltaPlace
+from dp_pipelines.jobs.outputs.extension_output import TRANSACTIONS
 from dp_pipelines.jobs.outputs.release_place import ReleasePlace
 
 if TYPE_CHECKING:
@@ -29,9 +30,6 @@ if TYPE_CHECKING:
 
 RUN = "run_id"
 """The column of a table that is appended to that says of which run a row is: the table's partition column."""
-
-_OURS = "dp_pipelines/"
-"""How the names of transactions begin; a table that is made here is called by what those of its dataset have in common."""
 
 MOST_TRIES, MOST_RACES = 10, 100
 """Commits to one version of a table that may fail before one of ours gives up; and versions that other writers may win."""
@@ -65,6 +63,10 @@ class DeltaOutput:
     def appends(self) -> bool:
         """Whether the rows of earlier runs stay."""
         return self.mode == "append"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what a manifest says of it beside the names of the tables and the run."""
+        return {"mode": self.mode}
 
     def needed(self) -> None:
         """Refuse to go on without the packages. Raises: RequestError."""
@@ -219,9 +221,10 @@ class DeltaOutput:
 
     def _wrong_with(self, table: "DeltaTable", schema: pa.Schema, transaction: str) -> str:
         """Why a table cannot take files of a schema; nothing where it can."""
+        # A table that is made here is called by what the transactions of its dataset have in common.
         owner = table.metadata().name or ""
-        if owner.startswith(_OURS) and not transaction.startswith(f"{owner}/"):
-            return f"is of dataset {owner.removeprefix(_OURS)!r}, whose run ids are its own"
+        if owner.startswith(TRANSACTIONS) and not transaction.startswith(f"{owner}/"):
+            return f"is of dataset {owner.removeprefix(TRANSACTIONS)!r}, whose run ids are its own"
         protocol, configuration = table.protocol(), table.metadata().configuration
         features = set(protocol.writer_features or ())
         if protocol.min_writer_version > _PLAIN_WRITER and protocol.min_writer_version != _NAMED_FEATURES:
@@ -267,15 +270,6 @@ def _digest(transaction: str, content: bytes) -> bytes:
 def _mark(transaction: str, file: pathlib.Path) -> int:
     """The same as a number, which is the version of the run's transaction: the log tells of which release a commit is."""
     return int.from_bytes(_digest(transaction, file.read_bytes())[:8], "big") >> 1
-
-
-def transaction_of(dataset: str, run_id: str) -> str:
-    """The name of a run's transaction in the log of a table.
-
-    >>> transaction_of("shop", "2026-W01")
-    'dp_pipelines/shop/2026-W01'
-    """
-    return f"{_OURS}{dataset}/{run_id}"
 
 
 def _cast_of(kind: pa.DataType) -> str | None:

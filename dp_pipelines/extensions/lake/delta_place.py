@@ -22,6 +22,7 @@ from dp_pipelines.disk_errors import reason_of, refuse_full, remedy_of
 from dp_pipelines.engine import object_store
 from dp_pipelines.engine.object_store import StoreError
 from dp_pipelines.errors import RequestError
+from dp_pipelines.extensions.lake import store_options
 from dp_pipelines.jobs.outputs.release_place import BucketPlace, ReleasePlace
 from dp_pipelines.jobs.stores import remote_files
 from dp_pipelines.jobs.stores.object_folder import MANIFEST
@@ -216,7 +217,7 @@ class DeltaBucket(DeltaPlace):
     @property
     def options(self) -> dict[str, str]:
         """See `DeltaPlace`. The environment must not take the condition from a commit."""
-        return {**(remote_files.delta_options(self.url) or {}), "aws_conditional_put": "etag"}
+        return {**(store_options.for_delta(self.url) or {}), "aws_conditional_put": "etag"}
 
     @functools.cached_property
     def _objects(self) -> S3Folder:

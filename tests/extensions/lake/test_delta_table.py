@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 
 from dp_pipelines.errors import DamagedInputError, RequestError
-from dp_pipelines.jobs.sources.delta_table import look_at_delta
+from dp_pipelines.extensions.lake.delta_table import look_at_delta
+from dp_pipelines.extensions.lake.snapshot_rows import ReadSnapshotRows, SnapshotReader, SnapshotRowGroups
 from dp_pipelines.jobs.sources.readers import DAMAGED_DELETES
-from dp_pipelines.jobs.sources.snapshot_rows import ReadSnapshotRows, SnapshotReader, SnapshotRowGroups
 from dp_pipelines.jobs.sources.source_files import Source
 from tests.helpers.copies import delete_places
 

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pytest
 
 from dp_pipelines.errors import DamagedInputError, RequestError
-from dp_pipelines.jobs.sources import avro_files
-from dp_pipelines.jobs.sources.avro_files import ReadAvro, look_at_avro
-from dp_pipelines.jobs.sources.avro_types import column_of
+from dp_pipelines.extensions.lake import avro_files
+from dp_pipelines.extensions.lake.avro_files import ReadAvro, look_at_avro
+from dp_pipelines.extensions.lake.avro_types import column_of
 from tests.helpers import copies
 
 ENUM = {"type": "enum", "name": "E", "symbols": ["A", "B"]}

@@ -19,10 +19,10 @@ import pytest
 import yaml
 
 from dp_pipelines.errors import RequestError
+from dp_pipelines.extensions.lake import bigquery_table, storage_api
 from dp_pipelines.jobs.runners import engines
 from dp_pipelines.jobs.sources import declared_source
 from dp_pipelines.jobs.sources.read_source import rows_of
-from dp_pipelines.jobs.sources.warehouse import bigquery_table, storage_api
 from dp_pipelines.jobs.spec.content import Content
 from dp_pipelines.jobs.spec.source_models import SourceModel
 from dp_pipelines.jobs.terminal.progress import Progress
