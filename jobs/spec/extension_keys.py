@@ -5,8 +5,9 @@ others. Holds: what a key means is said in its extension alone. Not covered: wha
 (`jobs.sources.extension_reader`, `jobs.outputs.extension_output`).
 """
 
+import contextlib
 import dataclasses
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, TypeVar
 
 from dp_pipelines import extensions
@@ -65,21 +66,46 @@ Keys = TypeVar("Keys", SourceKey, OutputKeys)
 def installed(kind: str, keys: type[Keys]) -> dict[str, Keys]:
     """Return the keys of the installed built-in features of a kind by name, and add their examples.
 
-    One that cannot be used is left out; `refuse_missing` says why, if a job names it.
-
     Args:
         kind: `READER` or `OUTPUT`.
         keys: the class of what such a feature has as its attribute `keys`.
     """
+    found = usable(kind, keys, extensions.built_in(kind))
+    for of_feature in found.values():
+        example_parts.add(of_feature.examples)
+    return found
+
+
+def usable(kind: str, keys: type[Keys], names: Iterable[str]) -> dict[str, Keys]:
+    """Return the keys of features by name, without those that cannot be used: a job that names one is told why.
+
+    Args:
+        kind: `READER` or `OUTPUT`.
+        keys: the class of what such a feature has as its attribute `keys`.
+        names: of the features.
+    """
     found: dict[str, Keys] = {}
-    for name in extensions.built_in(kind):
-        try:
-            of_feature = getattr(extensions.load(kind, name), "keys", None)
-        except RequestError:
-            continue
-        if isinstance(of_feature, keys):
-            found[name] = of_feature
-            example_parts.add(of_feature.examples)
+    for name in names:
+        with contextlib.suppress(RequestError):
+            found[name] = load(kind, name, keys)
+    return found
+
+
+def load(kind: str, name: str, keys: type[Keys]) -> Keys:
+    """Return the keys of a feature, built in or not.
+
+    Args:
+        kind: `READER` or `OUTPUT`.
+        name: of the feature.
+        keys: the class of its attribute `keys`.
+
+    Raises:
+        RequestError: its extension cannot be loaded, or has no such keys.
+    """
+    found = getattr(extensions.load(kind, name), "keys", None)
+    if not isinstance(found, keys):
+        message = "its extension does not say which keys it has"
+        raise RequestError(field=f"{kind} {name!r}", message=message, hint="update or uninstall its distribution")
     return found
 
 

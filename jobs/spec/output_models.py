@@ -16,16 +16,25 @@ from dp_pipelines.jobs.spec.base_models import JobModel
 from dp_pipelines.jobs.spec.extension_keys import OutputKeys
 
 
-def _with_outputs(base: "type[OutputsModel]") -> "type[OutputsModel]":
+def _with_built_in_outputs(base: "type[OutputsModel]") -> "type[OutputsModel]":
     """Add the keys of installed extensions that publish tables. A class decorator."""
-    elsewhere = extension_keys.installed(extension_keys.OUTPUT, OutputKeys)
-    fields: dict[str, Any] = {name: field for keys in elsewhere.values() for name, field in keys.fields.items()}
+    return with_outputs(base, extension_keys.installed(extension_keys.OUTPUT, OutputKeys))
+
+
+def with_outputs(base: "type[OutputsModel]", added: Mapping[str, OutputKeys]) -> "type[OutputsModel]":
+    """Return a model of outputs with more places.
+
+    Args:
+        base: the model.
+        added: the keys of what extensions publish outside of the output folder, by the first of them.
+    """
+    fields: dict[str, Any] = {name: field for keys in added.values() for name, field in keys.fields.items()}
     made = create_model(base.__name__, __base__=base, __module__=base.__module__, __doc__=base.__doc__, **fields)
-    made.elsewhere = MappingProxyType(elsewhere)
+    made.elsewhere = MappingProxyType({**base.elsewhere, **added})
     return made
 
 
-@_with_outputs
+@_with_built_in_outputs
 class OutputsModel(JobModel):
     """Other formats of the published tables, beside Parquet, with the same rows."""
 

@@ -6,7 +6,7 @@ contradict itself; a source has one format. Not covered: whether the files are s
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 from pydantic import AfterValidator, Discriminator, Field, Tag, WithJsonSchema, create_model, model_validator
 
@@ -17,6 +17,8 @@ from dp_pipelines.jobs.spec.extension_keys import SourceKey
 from dp_pipelines.jobs.spec.validation_errors import nearest
 from dp_pipelines.kernels.columns import csv_times
 from dp_pipelines.kernels.columns.csv_format import CsvFormat
+
+Source = TypeVar("Source", bound="SourceModel")
 
 _TIMES = ("date", "timestamp", "timestamptz")
 
@@ -185,22 +187,32 @@ class _Files(CsvOptions):
         return named if isinstance(named, str) else str(named.pattern)
 
 
-def _with_readers(base: "type[SourceModel]") -> "type[SourceModel]":
+def _with_built_in_readers(base: "type[SourceModel]") -> "type[SourceModel]":
     """Add the keys of installed extensions that read formats. A class decorator."""
-    readers = extension_keys.installed(extension_keys.READER, SourceKey)
+    return with_readers(base, extension_keys.installed(extension_keys.READER, SourceKey))
+
+
+def with_readers(base: "type[Source]", added: Mapping[str, SourceKey]) -> "type[Source]":
+    """Return a model of sources with more formats.
+
+    Args:
+        base: the model.
+        added: the keys by which extensions add formats, by name.
+    """
+    readers = {**base.readers, **added}
     fields: dict[str, Any] = {
-        name: (Annotated[key.model | None, Field(description=key.description)], None) for name, key in readers.items()
+        name: (Annotated[key.model | None, Field(description=key.description)], None) for name, key in added.items()
     }
     if typed := [key.types_of for key in readers.values() if key.types_of]:
         words = f"{_OF_LINES}, and if you like of {' and '.join(typed)}{_TYPES_ARE}"
         fields["types"] = (Annotated[dict[str, str] | None, Field(description=words)], None)
     made = create_model(base.__name__, __base__=base, __module__=base.__module__, __doc__=base.__doc__, **fields)
     made.readers = MappingProxyType(readers)
-    made.formats_of_files = (*base.formats_of_files, *readers)
+    made.formats_of_files = (*base.formats_of_files, *added)
     return made
 
 
-@_with_readers
+@_with_built_in_readers
 class SourceModel(_Files):
     """The rows: files named by a glob, relative to the job file. CSV and JSON lines need types of all columns that are used."""
 
