@@ -3,7 +3,7 @@
 In: a kind of feature and a name. Out: the object that does it. Holds: nothing is imported before it is asked for; a built-in
 extension whose folder was deleted is not installed, and everything else works without it; no other distribution can replace a
 built-in name. Not covered: what the object must offer; the protocol of its kind says so: command (`jobs.cli.extension_command`),
-reader (`jobs.sources.extension_reader`), output (`jobs.outputs.extension_output`).
+reader (`jobs.sources.extension_reader`), output (`jobs.outputs.extension_output`), runner (`jobs.runners.extension_runner`).
 """
 
 import importlib
@@ -24,6 +24,7 @@ BUILT_IN = {
     "reader:delta": "dp_pipelines.extensions.lake.formats:DELTA",
     "reader:iceberg": "dp_pipelines.extensions.lake.formats:ICEBERG",
     "reader:bigquery": "dp_pipelines.extensions.lake.formats:BIGQUERY",
+    "runner:dataflow": "dp_pipelines.extensions.dataflow.runner:DATAFLOW",
 }
 """Kind and name of each feature, and its import path: a module, a colon, an attribute."""
 

@@ -20,7 +20,7 @@ UNREADABLE = "cannot be read to its end"
 DAMAGED_BLOCK = "a block of rows cannot be read; it is damaged"
 DAMAGED_DELETES = "the list of its deleted rows cannot be read; it is damaged"
 DAMAGES = (UNREADABLE, DAMAGED_BLOCK, DAMAGED_DELETES)
-"""What the readers of `jobs.sources` say about a file that turns out to be damaged."""
+"""What readers say about a file that turns out to be damaged, those of extensions too: other words are not shown."""
 
 
 class TableReader(abc.ABC):

@@ -162,6 +162,29 @@ def test_a_deleted_extension_takes_its_keys_of_job_files_with_it(extension: str,
             assert name not in json.dumps(schema["$defs"][part])
 
 
+@pytest.mark.parametrize(
+    ("name", "extension"),
+    [(name, extension) for extension, named in features(("runner",)).items() for _, name in named],
+)
+def test_a_deleted_extension_takes_its_runner_and_help_with_it(
+    name: str, extension: str, tmp_path: pathlib.Path
+) -> None:
+    copy, command = without(extension, tmp_path / "copy"), ("-m", "dp_pipelines.jobs.cli.main", "run")
+    (tmp_path / "rows.csv").write_text("customer\na\n")
+    (tmp_path / "job.yaml").write_text(JOB)
+    job = ("../job.yaml", "--output", "../out", "--ledger", "none")
+    refused = python(copy, *command, *job, "--runner", name)
+    assert refused.returncode == 2
+    assert refused.stderr.startswith(
+        f"error: --runner {name}: needs the extension '{extension}', which is not installed"
+    )
+    assert not (tmp_path / "out").exists()
+    listing = python(copy, *command, "--help").stdout
+    assert name in python(ROOT, *command, "--help").stdout
+    assert name not in listing
+    assert python(copy, *command, *job).returncode == 0, "another runner carries the job out"
+
+
 FOLDERS = sorted(path.parent.name for path in (ROOT / "dp_pipelines" / "extensions").glob("*/__init__.py"))
 
 

@@ -29,7 +29,7 @@ WITHOUT_ROWS = {
     "dp_pipelines/extensions/lake/delta_output.py": "writes what is released already",
     "dp_pipelines/extensions/lake/delta_place.py": "looks at a table of released rows",
     "jobs/request/own_models.py": "tries somebody's code on rows of zeros",
-    "jobs/run/bucket_staging.py": "destroys staged files, by name",
+    "dp_pipelines/extensions/dataflow/bucket_staging.py": "destroys staged files, by name",
     "jobs/runners/beam_engine.py": "asks engines to cancel, and validates options",
     "jobs/runners/canary.py": "runs numbers through an engine",
     "jobs/runners/cluster_watch.py": "asks a cluster how it is",

@@ -29,10 +29,10 @@ from dp_pipelines.jobs.terminal.progress import Progress
 from dp_pipelines.ledger.ledger import DEFAULT_NAME, Ledger
 from dp_pipelines.transforms.beam_flow import beginning
 from tests.engines import exact
+from tests.extensions.dataflow.test_dataflow_requirements import EXTRA
 from tests.helpers import graph, warehouses
 from tests.helpers.warehouses import NAME, TIME, Warehouse
 from tests.jobs.conftest import Said, Shop, purchases, stage
-from tests.jobs.runners.test_dataflow_requirements import EXTRA
 
 Call = Callable[..., Said]
 UTC = datetime.UTC
@@ -211,9 +211,9 @@ def test_a_table_belongs_to_one_account(shop: Shop, server: Warehouse, call: Cal
 
 @pytest.mark.skipif(not EXTRA, reason="the extra `dataflow` is not installed")
 def test_the_job_that_dataflow_would_get_reads_by_the_storage_api(shop: Shop, server: Warehouse) -> None:
-    from dp_pipelines.jobs.dataflow import job_graph
+    from dp_pipelines.extensions.dataflow import job_graph
     from dp_pipelines.jobs.spec import job_file
-    from tests.jobs.runners.test_dataflow_requirements import OPTIONS
+    from tests.extensions.dataflow.test_dataflow_requirements import OPTIONS
 
     made = job_graph.produce(job_file.load(str(shop.write(source=SOURCE))), OPTIONS)
     assert [step for step in made.steps if "ReadBigQueryStorage" in step]

@@ -1,4 +1,4 @@
-"""Copies a published folder to a bucket: `python -m dp_pipelines.jobs.dataflow.upload FOLDER gs://BUCKET/FOLDER`.
+"""Copies a published folder to a bucket: `python -m dp_pipelines.extensions.dataflow.upload FOLDER gs://BUCKET/FOLDER`.
 
 In: a folder that a run has published, a place in a bucket. Out: the same files there, `manifest.json` last. Holds:
 nothing is ever overwritten, because an object is only created if there is none; a place with a manifest is complete;
@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from dp_pipelines.errors import DpError, RequestError
-from dp_pipelines.jobs.runners import dataflow_requirements
+from dp_pipelines.extensions.dataflow import dataflow_requirements
 from dp_pipelines.jobs.stores.object_folder import put
 from dp_pipelines.jobs.terminal import output
 
@@ -65,7 +65,7 @@ class GoogleFolder:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Put a published folder into a bucket; exit codes are those of `dp-pipelines`."""
     parser = argparse.ArgumentParser(
-        prog="python -m dp_pipelines.jobs.dataflow.upload",
+        prog="python -m dp_pipelines.extensions.dataflow.upload",
         description="Copy a published folder to a bucket, with its manifest last, never overwriting anything.",
         allow_abbrev=False,
     )

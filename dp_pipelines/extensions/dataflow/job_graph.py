@@ -1,4 +1,4 @@
-"""Builds the job that Dataflow would receive, without a network or a charge: `python -m dp_pipelines.jobs.dataflow.job_graph`.
+"""Builds the job that Dataflow would receive, without a network: `python -m dp_pipelines.extensions.dataflow.job_graph`.
 
 In: a job file, parameters, the options of Beam that a run would have. Out: the job as JSON, its pipeline, and reasons
 why a run with them would be refused. Holds: Beam's own Dataflow runner builds it, up to the call of the service; no row
@@ -23,10 +23,11 @@ from apache_beam.runners.dataflow.dataflow_runner import DataflowRunner
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
 from dp_pipelines.errors import DpError, RequestError
+from dp_pipelines.extensions.dataflow import bucket_staging, dataflow_requirements
 from dp_pipelines.jobs.request.request import check
-from dp_pipelines.jobs.run import bucket_staging, build, shuffled_rows
+from dp_pipelines.jobs.run import build, shuffled_rows
 from dp_pipelines.jobs.run.run import plan_of
-from dp_pipelines.jobs.runners import beam_options, dataflow_requirements, error_masking
+from dp_pipelines.jobs.runners import beam_options, error_masking
 from dp_pipelines.jobs.spec import job_file
 from dp_pipelines.jobs.spec.job_file import JobFile
 from dp_pipelines.jobs.terminal import output
@@ -154,7 +155,7 @@ def _moved(value: Any, old: str, new: str) -> Any:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Show the job that a run would submit; exit codes are those of `dp-pipelines`."""
     parser = argparse.ArgumentParser(
-        prog="python -m dp_pipelines.jobs.dataflow.job_graph",
+        prog="python -m dp_pipelines.extensions.dataflow.job_graph",
         description="Show the job that Dataflow would receive, without using a network. Any other option goes to Beam.",
         allow_abbrev=False,
     )

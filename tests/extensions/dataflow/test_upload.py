@@ -16,10 +16,10 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from dp_pipelines.errors import PublishError, RequestError
-from dp_pipelines.jobs.dataflow import upload
+from dp_pipelines.extensions.dataflow import upload
 from dp_pipelines.release import manifest
+from tests.extensions.dataflow.test_dataflow_requirements import installed
 from tests.jobs.conftest import Said, Shop
-from tests.jobs.runners.test_dataflow_requirements import installed
 
 Call = Callable[..., Said]
 

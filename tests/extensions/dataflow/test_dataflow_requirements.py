@@ -4,7 +4,6 @@ In: the shop, in a store that lives in this process. Out: jobs as JSON. Holds: j
 to the call of the service; where its packages are not installed (extra `dataflow`), those tests are skipped, and their message
 says so. Not covered: the service itself. Nothing here was ever run on it.
 """
-# ruff: noqa: F811 - a fixture is imported, and is an argument
 
 import dataclasses
 import importlib.util
@@ -18,13 +17,12 @@ import pytest
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
 from dp_pipelines.errors import RequestError
-from dp_pipelines.jobs.dataflow import job_graph
+from dp_pipelines.extensions.dataflow import dataflow_requirements, job_graph
 from dp_pipelines.jobs.request.request import check
-from dp_pipelines.jobs.runners import dataflow_requirements
 from dp_pipelines.jobs.spec import job_file
 from tests.helpers.payloads import unpacked
 from tests.jobs.conftest import Said, Shop, purchases, stage
-from tests.jobs.run.test_bucket_staging import FAR_SOURCE, bucket  # noqa: F401 - a fixture
+from tests.jobs.stores.test_bucket_sources import FAR_SOURCE
 
 Call = Callable[..., Said]
 IMAGE = "registry.example/team/dp:2026-01"

@@ -77,7 +77,7 @@ def defaults(given: Mapping[str, Any], name: str = "") -> tuple[str, ...]:
             problems.append(RequestError(field=f"--{option}", message=message, hint="put it into the image"))
     if given.get("dataflow_job_file"):
         message = "writes the job, with its parameters, to a file"
-        hint = "leave it out; `python -m dp_pipelines.jobs.dataflow.job_graph` shows the job"
+        hint = "leave it out; `python -m dp_pipelines.extensions.dataflow.job_graph` shows the job"
         problems.append(RequestError(field="--dataflow_job_file", message=message, hint=hint))
     raise_all(problems)
     experiments = [str(item).partition("=")[0] for item in given.get("experiments") or []]
