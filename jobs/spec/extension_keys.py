@@ -103,7 +103,7 @@ def load(kind: str, name: str, keys: type[Keys]) -> Keys:
         RequestError: its extension cannot be loaded, or has no such keys.
     """
     found = getattr(extensions.load(kind, name), "keys", None)
-    if not isinstance(found, keys):
+    if not isinstance(found, keys) or (isinstance(found, OutputKeys) and name not in found.fields):
         message = "its extension does not say which keys it has"
         raise RequestError(field=f"{kind} {name!r}", message=message, hint="update or uninstall its distribution")
     return found

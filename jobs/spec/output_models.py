@@ -4,6 +4,7 @@ In: `outputs:` of a job file. Out: a checked model. Holds: Parquet is always wri
 whether a format can hold the tables' columns (`jobs.outputs`).
 """
 
+import dataclasses
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Literal
@@ -22,13 +23,18 @@ def _with_built_in_outputs(base: "type[OutputsModel]") -> "type[OutputsModel]":
 
 
 def with_outputs(base: "type[OutputsModel]", added: Mapping[str, OutputKeys]) -> "type[OutputsModel]":
-    """Return a model of outputs with more places.
+    """Return a model of outputs with more places. A key that the model has already stays as it is.
 
     Args:
         base: the model.
         added: the keys of what extensions publish outside of the output folder, by the first of them.
     """
-    fields: dict[str, Any] = {name: field for keys in added.values() for name, field in keys.fields.items()}
+    new = {
+        place: {name: field for name, field in keys.fields.items() if name not in base.model_fields}
+        for place, keys in added.items()
+    }
+    added = {place: dataclasses.replace(keys, fields=new[place]) for place, keys in added.items()}
+    fields: dict[str, Any] = {name: field for of_place in new.values() for name, field in of_place.items()}
     made = create_model(base.__name__, __base__=base, __module__=base.__module__, __doc__=base.__doc__, **fields)
     made.elsewhere = MappingProxyType({**base.elsewhere, **added})
     return made

@@ -77,7 +77,7 @@ class Copies:
 
 class Shelf:
     keys = OutputKeys(
-        fields={"shelf": (str | None, None), "shelf_mode": (str, "plain")},
+        fields={"shelf": (str | None, None), "shelf_mode": (str, "plain"), "files": (int, 7)},
         described="copies under", delivered="copied to the shelf",
     )
 
@@ -141,6 +141,7 @@ def test_a_toy_reader_output_and_command_need_no_change_in_the_core(
     assert defined["SourceModel"]["properties"]["words"]["description"] == "A file of two words a line."
     assert {"words", "delta", "where"} <= set(defined["TableModel"]["properties"])
     assert {"shelf", "shelf_mode", "files"} <= set(defined["OutputsModel"]["properties"])
+    assert "csv" in json.dumps(defined["OutputsModel"]["properties"]["files"]), "a key of the core stays as it is"
     assert "greet somebody" in call("--help").out
     assert call("hello", "you").out == "hello you\n"
     run = ("run", toys / "job.yaml", "--output", toys / "out", "--run-id", "one")
