@@ -27,7 +27,7 @@ ORDER = (*LAYERS.split(), "")
 
 JOBS_ORDER = (
     *("select", "spec", "terminal", "sql", "stores", "sources", "outputs", "request", "predict", "runners", "run"),
-    *("session", "dataflow", "tune", "check", "init", "collected", "parties", "beam_yaml", "cli"),
+    *("session", "tune", "check", "init", "collected", "parties", "beam_yaml", "cli"),
 )
 """The rooms of jobs/ from the bottom up, as in ORDER."""
 

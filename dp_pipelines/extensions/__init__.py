@@ -1,8 +1,9 @@
 """The table of extensions: names of the features that are packages of their own, and where each of them is.
 
-In: a kind of feature (`command`) and a name. Out: the object that does it. Holds: nothing is imported before it is asked for; a
-built-in extension whose folder was deleted is not installed, and everything else works without it; no other distribution can
-replace a built-in name. Not covered: what the object must offer; the protocol of its kind says so (`jobs.cli.extension_command`).
+In: a kind of feature and a name. Out: the object that does it. Holds: nothing is imported before it is asked for; a built-in
+extension whose folder was deleted is not installed, and everything else works without it; no other distribution can replace a
+built-in name. Not covered: what the object must offer; the protocol of its kind says so: command (`jobs.cli.extension_command`),
+reader (`jobs.sources.extension_reader`), output (`jobs.outputs.extension_output`), runner (`jobs.runners.extension_runner`).
 """
 
 import importlib
@@ -18,6 +19,12 @@ if TYPE_CHECKING:
 BUILT_IN = {
     "command:describe": "dp_pipelines.extensions.describe.command:DESCRIBE",
     "command:export": "dp_pipelines.extensions.export.command:EXPORT",
+    "output:delta": "dp_pipelines.extensions.lake.formats:DELTA_TABLES",
+    "reader:avro": "dp_pipelines.extensions.lake.formats:AVRO",
+    "reader:delta": "dp_pipelines.extensions.lake.formats:DELTA",
+    "reader:iceberg": "dp_pipelines.extensions.lake.formats:ICEBERG",
+    "reader:bigquery": "dp_pipelines.extensions.lake.formats:BIGQUERY",
+    "runner:dataflow": "dp_pipelines.extensions.dataflow.runner:DATAFLOW",
 }
 """Kind and name of each feature, and its import path: a module, a colon, an attribute."""
 

@@ -61,7 +61,7 @@ class Command(beam.DoFn):
                 words += ["--param", param]
             _call([*words, *(element.options if element.engine == "dataflow" else ())], element.password_secret)
             if elsewhere:
-                _call(["dp_pipelines.jobs.dataflow.upload", published, element.output])
+                _call(["dp_pipelines.extensions.dataflow.upload", published, element.output])
         yield element.output
 
 

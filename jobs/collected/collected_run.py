@@ -62,7 +62,7 @@ def run(
     Args:
         request: what is asked for.
         output: the folder to publish; it must not exist, unless it holds this very run.
-        runner: one of `runner_rules.NAMES`, but not dataflow.
+        runner: one of `runner_rules.OF_CORE`.
         arguments: its options.
         run_id: names the run; None takes the digest of the job, with a number where a ledger counts its runs.
         ledger: its URL; None takes the file beside the job and makes it where there is none; `none` takes no ledger.
@@ -74,8 +74,9 @@ def run(
         LedgerError: the ledger cannot be used.
         DamagedInputError, RunFailed, DiskError, PublishError: it failed; nothing is visible.
     """
-    if runner_rules.check_name(runner) == "dataflow":
-        raise RequestError(field="--runner", message="dataflow has no collected stages yet", hint="take another runner")
+    if runner_rules.is_elsewhere(runner):
+        message = f"{runner} has no collected stages yet"
+        raise RequestError(field="--runner", message=message, hint="take another runner")
     target = staging.local_path(output)
     standing = manifest.read_estimates(target)
     if ledger == NO_LEDGER or standing is None:

@@ -1,6 +1,6 @@
 """All that a job publishes beside Parquet: checked before a row is read, written after the tables, delivered after the release.
 
-In: `outputs:` of a job file, the schemas of its tables, staged files. Out: text files beside them, commits of Delta tables.
+In: `outputs:` of a job file, the schemas of its tables, staged files. Out: text files beside them, tables in other places.
 Holds: what a format cannot hold is refused by the types of columns; every file here is made of the published Parquet file alone,
 on the machine of the command, so that no runner changes a byte. Not covered: when each is called (`jobs.run`).
 """
@@ -13,13 +13,13 @@ from typing import Any
 import pyarrow as pa
 
 from dp_pipelines.errors import RequestError
-from dp_pipelines.jobs.outputs import delta_output, delta_place
-from dp_pipelines.jobs.outputs.delta_output import DeltaOutput
+from dp_pipelines.jobs.outputs import extension_output
+from dp_pipelines.jobs.outputs.extension_output import BoundOutput, transaction_of
 from dp_pipelines.jobs.outputs.release_place import ReleasePlace
 from dp_pipelines.jobs.outputs.text_tables import FORMATS
-from dp_pipelines.jobs.spec import job_parameters
 from dp_pipelines.jobs.spec.job_file import JobFile
 from dp_pipelines.jobs.spec.job_parameters import Value
+from dp_pipelines.jobs.spec.output_models import OutputsModel
 from dp_pipelines.jobs.spec.validation_errors import raise_all
 
 PARQUET = ".parquet"
@@ -32,12 +32,12 @@ class Outputs:
     Args:
         tables: the columns of each published table.
         files: names of text formats.
-        delta: where Delta tables are, or None.
+        elsewhere: where extensions publish the tables, by the key of the job file.
     """
 
     tables: Mapping[str, pa.Schema] = dataclasses.field(default_factory=dict)
     files: tuple[str, ...] = ()
-    delta: DeltaOutput | None = None
+    elsewhere: Mapping[str, BoundOutput] = dataclasses.field(default_factory=dict)
 
     def copies(self, published: Mapping[str, pathlib.Path], folder: pathlib.Path) -> dict[str, pathlib.Path]:
         """Write the tables of a release as text.
@@ -58,7 +58,7 @@ class Outputs:
         return found
 
     def refuse_place(self, place: ReleasePlace) -> None:
-        """Refuse an output folder that has a Delta table of the job in it, or is in one.
+        """Refuse an output folder that has a table of the job in it, or is in one.
 
         Args:
             place: where the run is published.
@@ -66,12 +66,12 @@ class Outputs:
         Raises:
             RequestError: as said.
         """
-        if self.delta is not None:
+        for output in self.elsewhere.values():
             for name in self.tables:
-                self.delta.refuse_place(name, place)
+                output.refuse_place(name, place)
 
     def refuse_unready(self, dataset: str, run_id: str) -> None:
-        """Refuse a run that its Delta tables cannot take, or have already.
+        """Refuse a run that its tables elsewhere cannot take, or have already.
 
         Args:
             dataset, run_id: the run.
@@ -79,46 +79,43 @@ class Outputs:
         Raises:
             RequestError: as said; nothing was created.
         """
-        if self.delta is None:
-            return
-        self.delta.needed()
-        transaction = delta_output.transaction_of(dataset, run_id)
         problems = []
-        for name, schema in self.tables.items():
-            try:
-                self.delta.refuse_unready(name, schema, transaction)
-            except RequestError as error:
-                problems.append(error)
+        for output in self.elsewhere.values():
+            output.needed()
+            for name, schema in self.tables.items():
+                try:
+                    output.refuse_unready(name, schema, transaction_of(dataset, run_id))
+                except RequestError as error:
+                    problems.append(error)
         raise_all(problems)
 
     def deliver(self, release: pathlib.Path, dataset: str, run_id: str) -> None:
-        """Commit the tables of a published release to Delta tables; to those that have the run's commit nothing happens.
+        """Publish the tables of a published release elsewhere too; where the run is already, nothing happens.
 
         Args:
             release: the published folder.
             dataset, run_id: the run.
 
         Raises:
-            PublishError: a table could not be committed; the same command tries again.
+            PublishError: a table could not be published; the same command tries again.
             RequestError: the packages are gone since the release was made.
         """
-        if self.delta is None:
-            return
-        self.delta.needed()
-        transaction = delta_output.transaction_of(dataset, run_id)
-        for name in self.tables:
-            self.delta.publish(name, release / f"{name}{PARQUET}", transaction, run_id)
+        for output in self.elsewhere.values():
+            output.needed()
+            for name in self.tables:
+                output.publish(name, release / f"{name}{PARQUET}", transaction_of(dataset, run_id), run_id)
 
     def to_json(self, dataset: str, run_id: str) -> dict[str, Any]:
-        """What a manifest says of them; nothing where Parquet is all.
+        """What a manifest says of them; nothing where the output folder is all.
 
         Args:
             dataset, run_id: the run.
         """
-        if self.delta is None:
-            return {}
-        transaction = delta_output.transaction_of(dataset, run_id)
-        return {"delta": {"tables": list(self.tables), "mode": self.delta.mode, "transaction": transaction}}
+        tables, transaction = list(self.tables), transaction_of(dataset, run_id)
+        return {
+            name: {"tables": tables, **output.to_json(), "transaction": transaction}
+            for name, output in self.elsewhere.items()
+        }
 
 
 def bind(file: JobFile, tables: Mapping[str, pa.Schema], values: Mapping[str, Value]) -> Outputs:
@@ -135,11 +132,8 @@ def bind(file: JobFile, tables: Mapping[str, pa.Schema], values: Mapping[str, Va
     said = file.job.outputs
     if said is None:
         return Outputs()
-    delta = None
-    if said.delta is not None:
-        path = job_parameters.into_path(said.delta, values, "outputs.delta")
-        delta = DeltaOutput(folder=_folder(file, path), mode=said.delta_mode)
-    found = Outputs(tables=dict(tables), files=tuple(said.files or ()), delta=delta)
+    elsewhere = {name: _bound(file, said, name, values) for name in said.places}
+    found = Outputs(tables=dict(tables), files=tuple(said.files or ()), elsewhere=elsewhere)
     if not tables:
         message, hint = (
             "has no table to publish: the job trains models only",
@@ -154,10 +148,8 @@ def _refused(file: JobFile, outputs: Outputs) -> Iterator[RequestError]:
     """What a format cannot hold, by format, table and column."""
     for name, schema in outputs.tables.items():
         of_files = [("files", refused) for form in outputs.files for refused in FORMATS[form].refused(schema)]
-        of_delta = (
-            [("delta", refused) for refused in outputs.delta.refused(schema)] if outputs.delta is not None else []
-        )
-        for key, (column, message, hint) in (*of_files, *of_delta):
+        of_others = [(key, refused) for key, output in outputs.elsewhere.items() for refused in output.refused(schema)]
+        for key, (column, message, hint) in (*of_files, *of_others):
             told = RequestError(field="", message=f"column {column!r} of table {name!r} {message}", hint=hint)
             yield file.error(("outputs", key), told)
 
@@ -174,9 +166,10 @@ def _taken_names(file: JobFile, outputs: Outputs) -> Iterator[RequestError]:
                     )
 
 
-def _folder(file: JobFile, path: str) -> str:
-    """The folder of Delta tables. Raises: RequestError."""
+def _bound(file: JobFile, said: OutputsModel, name: str, values: Mapping[str, Value]) -> BoundOutput:
+    """Where an extension publishes the job's tables. Raises: RequestError."""
+    output = extension_output.load(name)
     try:
-        return delta_place.folder_of(path, file.path.parent)
+        return output.bind({key: getattr(said, key) for key in output.keys.fields}, file.path.parent, values)
     except RequestError as error:
-        raise file.error(("outputs", "delta"), error) from None
+        raise error if error.field else file.error(("outputs", name), error) from None

@@ -78,8 +78,8 @@ def run(
     if ledger == NO_LEDGER:
         message = "cannot be none: a table that others may have seen must not be drawn again"
         raise RequestError(field="--ledger", message=message, hint="drop it")
-    if runner_rules.check_name(runner) == "dataflow":
-        raise RequestError(field="--runner", message="dataflow cannot take part yet", hint="take another runner")
+    if runner_rules.is_elsewhere(runner):
+        raise RequestError(field="--runner", message=f"{runner} cannot take part yet", hint="take another runner")
     refuse_unready()
     declared = None
     if not parties.members[party].rows and file.job.source is not None:

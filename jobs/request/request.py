@@ -41,10 +41,6 @@ from dp_pipelines.release.shown_rows import ShownRows
 Result = TypeVar("Result")
 
 
-SNAPSHOTS = {"delta": {"version"}, "iceberg": {"snapshot"}, "bigquery": {"snapshot_time"}}
-"""Keys of a source that only say which snapshot is read."""
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Request:
     """What a run needs to know, all of it public but for how many rows and bytes the source has.
@@ -84,11 +80,14 @@ class Request:
         """SHA-256 of everything that the job file asks for beside the budget: what the same run id must always mean."""
         # What has its default is left out, so that a later version, which knows more keys, sees the same run.
         # The snapshot that was read counts, whether or not the job names it.
+        snapshots: dict[str, set[str]] = {}
+        for each in self.file.job.sources.values():
+            snapshots |= each.snapshot_keys
         left_out: dict[str, Any] = {
             "budget": True,
             "expect": True,
-            "source": SNAPSHOTS,
-            "tables": {"__all__": SNAPSHOTS},
+            "source": snapshots,
+            "tables": {"__all__": snapshots},
         }
         job = without_order(self.file.job.model_dump(mode="json", exclude=left_out, exclude_defaults=True))
         for stage in job.get("stages", {}).values():
@@ -116,7 +115,9 @@ class Request:
     @property
     def snapshots(self) -> dict[str, dict[str, Any]]:
         """What is published of the snapshots of tables that are read, by the key of the job file that names them."""
-        said = {key: declared_source.named_snapshot(one, self.values) for key, one in self.file.job.sources.items()}
+        folder = self.file.path.parent
+        named = declared_source.named_snapshot
+        said = {key: named(one, folder, self.values) for key, one in self.file.job.sources.items()}
         return {key: one for key, one in said.items() if one is not None}
 
     @property

@@ -17,7 +17,7 @@ from dp_pipelines.jobs.request import joined_tables
 from dp_pipelines.jobs.request.request import Request
 from dp_pipelines.jobs.run import looks, rounds_of_pipelines
 from dp_pipelines.jobs.run.pipelines import quoting_nothing, run_examples, run_pipeline
-from dp_pipelines.jobs.runners import runner_rules
+from dp_pipelines.jobs.runners import extension_runner, runner_rules
 from dp_pipelines.jobs.runners.engines import Engine, EngineAttempt
 from dp_pipelines.jobs.sources import event_window
 from dp_pipelines.jobs.terminal.progress import Progress
@@ -99,17 +99,10 @@ class Production:
         self, stages: Mapping[str, StagePlan], into: pathlib.Path, without: Mapping[str, pa.Table]
     ) -> dict[str, pathlib.Path]:
         """Run one pipeline: some stages, without the partitions that are published already."""
-        if self.engine.setup.name != "dataflow":
+        if not runner_rules.is_elsewhere(self.engine.setup.name):
             return run_pipeline(self.request, stages, into, self.engine, self.progress, without)
-        from dp_pipelines.jobs.run import bucket_staging
-        from dp_pipelines.jobs.runners import dataflow_requirements
-
-        account, place = self.request.file.job.dataset, str(self.engine.given["temp_location"])
-        return bucket_staging.run_pipeline(
-            self.request, stages, into, self.engine, self.progress, without,
-            place=dataflow_requirements.place(place, account, self.run_id),
-            job_name=dataflow_requirements.job_name(account, self.run_id),
-        )  # fmt: skip
+        runner = extension_runner.load(self.engine.setup.name)
+        return runner.run_pipeline(self.request, stages, into, self.engine, self.progress, without, self.run_id)
 
     def _examples(self, name: str, into: pathlib.Path, salt: int) -> None:
         """Write the examples of a train stage."""

@@ -23,7 +23,7 @@ from dp_pipelines.jobs.outputs.release_place import ReleasePlace, at_place
 from dp_pipelines.jobs.request.request import Request, check
 from dp_pipelines.jobs.run import frozen_plans, unledgered_run
 from dp_pipelines.jobs.run.production import Production
-from dp_pipelines.jobs.runners import runner_rules
+from dp_pipelines.jobs.runners import extension_runner, runner_rules
 from dp_pipelines.jobs.spec.job_file import JobFile
 from dp_pipelines.jobs.terminal import silence
 from dp_pipelines.jobs.terminal.progress import Progress
@@ -188,10 +188,8 @@ def carry_out(
     if os.path.lexists(target) and manifest.read_manifest(target) is None:
         staging.refuse_existing(target)
     request.outputs.refuse_place(place)
-    if runner_rules.check_name(runner) == "dataflow":
-        from dp_pipelines.jobs.runners import dataflow_requirements
-
-        dataflow_requirements.refuse_local(request)
+    if runner_rules.is_elsewhere(runner):
+        extension_runner.load(runner).refuse(request)
     with (
         silence.silence() as stream,
         Progress(stream) as progress,

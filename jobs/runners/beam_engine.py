@@ -12,7 +12,6 @@ import contextlib
 import copy
 import dataclasses
 import functools
-import importlib
 import os
 import shutil
 import sys
@@ -42,7 +41,15 @@ from apache_beam.transforms import environments
 from apache_beam.utils import thread_pool_executor
 
 from dp_pipelines.errors import RequestError
-from dp_pipelines.jobs.runners import beam_options, cluster_watch, error_masking, orphaned_jobs, processes, runner_rules
+from dp_pipelines.jobs.runners import (
+    beam_options,
+    cluster_watch,
+    error_masking,
+    extension_runner,
+    orphaned_jobs,
+    processes,
+    runner_rules,
+)
 from dp_pipelines.jobs.runners.direct import CountingRunner
 from dp_pipelines.jobs.runners.engines import Engine, RunnerFailed
 from dp_pipelines.jobs.terminal.progress import Progress, heard
@@ -95,8 +102,8 @@ class BeamEngine(Engine):
 
     def runner(self) -> PipelineRunner:
         """A runner of Beam; that of `direct` without progress."""
-        if self.setup.name == "dataflow":
-            return _dataflow()
+        if runner_rules.is_elsewhere(self.setup.name):
+            return extension_runner.load(self.setup.name).beam_runner()
         kinds = {"direct": FnApiRunner, "flink": _Flink, "spark": _Spark, "portable": _Portable}
         made = kinds[self.setup.name]()
         if isinstance(made, _Serving):
@@ -160,7 +167,8 @@ class BeamEngine(Engine):
         if self._attempt is None:
             return None
         options = pipeline.options.view_as(GoogleCloudOptions)  # only Python's Beam thinks that the name is Google's
-        if self.setup.name != "dataflow":  # there, the name prevents a second job
+        name, elsewhere = self.setup.name, runner_rules.is_elsewhere(self.setup.name)
+        if not elsewhere or not extension_runner.load(name).names_jobs_after_runs:
             options.job_name = f"{options.job_name or 'dp'}-{self._attempt.key}-{uuid.uuid4().hex[:12]}"
         job = EngineJob(name=str(options.job_name), runner=self.setup.name, endpoint=self.setup.endpoint)
         self._attempt.submitted(job)
@@ -191,33 +199,15 @@ def configured(name: str, arguments: Sequence[str]) -> BeamEngine:
         complaints = PipelineOptionsValidator(made.options, made.runner()).validate()
     except RequestError:
         raise
-    except Exception:  # for Dataflow the validator asks the bucket, and an error of Google's client may quote a key
-        message = f"cannot be checked for {name}: the service or its credentials cannot be reached from here"
-        raise RequestError(
-            field="--temp_location", message=message, hint="log in, e.g. `gcloud auth application-default login`"
-        ) from None
+    except Exception:  # the validator may ask a service, and an error of its client may quote a key
+        if runner_rules.is_elsewhere(name):
+            raise extension_runner.load(name).unreachable() from None
+        message, hint = f"cannot be checked for {name}", "see Beam's documentation"
+        raise RequestError(field="options of Beam", message=message, hint=hint) from None
     for said in complaints:
         message = " ".join(str(said).split()).rstrip(".")
         raise RequestError(field="options of Beam", message=f"conflict: {message}", hint="see Beam's documentation")
     return made
-
-
-def _dataflow() -> PipelineRunner:
-    """Beam's runner of Dataflow, which needs the extra `dataflow`.
-
-    Raises:
-        RequestError: it is not installed.
-    """
-    try:
-        from apache_beam.runners.dataflow.dataflow_runner import DataflowRunner
-
-        importlib.import_module("google.cloud.storage")  # says whether the extra is there
-    except ImportError:
-        hint = "pip install 'dp-pipelines[dataflow]'"
-        raise RequestError(
-            field="--runner dataflow", message="needs Google's libraries, which are not installed", hint=hint
-        ) from None
-    return DataflowRunner()
 
 
 @functools.cache
@@ -246,7 +236,7 @@ def _called(job: EngineJob, result: PipelineResult) -> str:
             break
         time.sleep(0 if found else pause)
         pause = min(1.2 * pause, 2.0)
-    asked = getattr(result, "job_id", None)  # of Dataflow
+    asked = getattr(result, "job_id", None)  # of services
     return str(found or (asked() if callable(asked) else getattr(result, "_job_id", "")))
 
 

@@ -13,9 +13,15 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
+from dp_pipelines import extensions
 from dp_pipelines.errors import RequestError
+from dp_pipelines.jobs.runners import extension_runner
 
-NAMES = ("local", "direct", "portable", "flink", "spark", "dataflow")
+OF_CORE = ("local", "direct", "portable", "flink", "spark")
+"""Runners whose workers see the files of this machine, as the rules below make sure."""
+
+NAMES = (*OF_CORE, *extensions.built_in(extension_runner.RUNNER))
+"""All runners that are installed; those of extensions have workers elsewhere."""
 
 DEFAULT = "local"
 """The runner where none is named."""
@@ -107,12 +113,33 @@ def check_name(name: str) -> str:
     """
     if name in NAMES:
         return name
+    try:
+        extensions.refuse_missing(extension_runner.RUNNER, name)
+    except RequestError as error:
+        raise RequestError(field=f"--runner {name}", message=error.message, hint=error.hint) from None
+    if name in extensions.third_party(extension_runner.RUNNER):
+        return name
     short = name.lower().replace("_", "").removesuffix("runner")
     listed = "one of " + ", ".join(NAMES)
     if short in REFUSED:
         raise RequestError(field=f"--runner {name}", message=f"is refused: it {REFUSED[short]}", hint=listed)
     hint = f"write --runner {short}" if short in NAMES else listed
     raise RequestError(field=f"--runner {name}", message="unknown runner", hint=hint)
+
+
+def is_elsewhere(name: str) -> bool:
+    """Return True if workers of a runner see no folder of this machine.
+
+    Args:
+        name: of the runner.
+
+    Raises:
+        RequestError: it is none.
+
+    >>> is_elsewhere("flink")
+    False
+    """
+    return check_name(name) not in OF_CORE
 
 
 def setup(name: str, given: Mapping[str, Any]) -> Setup:
@@ -130,13 +157,10 @@ def setup(name: str, given: Mapping[str, Any]) -> Setup:
     >>> setup("flink", {"flink_master": "localhost:8081"}).master
     'localhost:8081'
     """
-    check_name(name)
+    if is_elsewhere(name):
+        return Setup(name=name, defaults=extension_runner.load(name).defaults(given))
     if name in ("local", "direct"):
         return Setup(name=name)
-    if name == "dataflow":
-        from dp_pipelines.jobs.runners import dataflow_requirements
-
-        return Setup(name=name, defaults=dataflow_requirements.defaults(given))
     server, master, defaults = _reached(name, given)
     found = Setup(name=name, server=server, master=master)
     environment = _environment(given, found)

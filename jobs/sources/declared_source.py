@@ -1,26 +1,21 @@
-"""From `source:` of a job file to a checked source: one place that knows which look belongs to which format.
+"""From `source:` of a job file to a checked source: finds what looks at the files or the table of each format.
 
-In: the declared source, parameters, a folder. Out: a `Source`. Holds: as for the looks: only names, headers, schemas and
-snapshots decide what is refused. Not covered: reading (`readers`).
+In: the declared source, parameters, a folder. Out: a `Source`. Holds: only names, headers, schemas and snapshots decide what is
+refused; formats of extensions are found by their keys. Not covered: reading (`readers`).
 """
 
 import pathlib
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from dp_pipelines.engine import object_store
 from dp_pipelines.errors import RequestError
-from dp_pipelines.jobs.sources import source_files
-from dp_pipelines.jobs.sources.avro_files import look_at_avro
+from dp_pipelines.jobs.sources import extension_reader, source_files
+from dp_pipelines.jobs.sources.extension_reader import DeclaredTable
 from dp_pipelines.jobs.sources.source_files import Source
 from dp_pipelines.jobs.spec import job_parameters
 from dp_pipelines.jobs.spec.content import Content
 from dp_pipelines.jobs.spec.job_parameters import Value
-from dp_pipelines.jobs.spec.source_models import BigQueryModel, SourceModel
-from dp_pipelines.jobs.stores import remote_files
-
-if TYPE_CHECKING:
-    from dp_pipelines.jobs.sources.warehouse.storage_api import BigQueryTable
+from dp_pipelines.jobs.spec.source_models import SourceModel
 
 
 def look(declared: SourceModel, folder: pathlib.Path, values: Mapping[str, Value], document: Content) -> Source:
@@ -35,40 +30,26 @@ def look(declared: SourceModel, folder: pathlib.Path, values: Mapping[str, Value
     Raises:
         RequestError: there is no such file or table, or it lacks what the job declares.
     """
-    if declared.delta is not None:
-        from dp_pipelines.jobs.sources.delta_table import look_at_delta
-
-        path, version = job_parameters.into_path(declared.delta.path, values), declared.delta.version
-        return look_at_delta(_place(folder, path, "delta"), _number(version, values, "delta.version"))
-    if declared.iceberg is not None:
-        from dp_pipelines.jobs.sources.iceberg_table import look_at_iceberg
-
-        path, snapshot = job_parameters.into_path(declared.iceberg.path, values), declared.iceberg.snapshot
-        return look_at_iceberg(_place(folder, path, "iceberg"), _number(snapshot, values, "iceberg.snapshot"))
-    if declared.bigquery is not None:
-        from dp_pipelines.jobs.sources.warehouse.bigquery_table import look_at_bigquery
-
-        return look_at_bigquery(_bigquery(declared.bigquery, values), declared.types)
+    name = declared.format_of_files
+    if name in declared.readers:
+        return extension_reader.load(name).look(_declared_table(declared, folder, values))
     files = source_files.find(job_parameters.into_source(declared.pattern, values), folder)
     types = declared.types or {}
-    match declared.format_of_files:
+    match name:
         case "csv":
             return source_files.look_at_csv(files, types, declared.form, document.delimiter)
         case "jsonl":
             return source_files.look_at_json_lines(files, types, declared.form)
-        case "avro":
-            return look_at_avro(files)
         case _:
             return source_files.look_at_parquet(files)
 
 
 def why_absent(declared: SourceModel, folder: pathlib.Path, values: Mapping[str, Value]) -> str:
     """Why nobody can look at a source here and now, or nothing; arguments as for `look`."""
+    name = declared.format_of_files
     try:
-        if declared.bigquery is not None:
-            from dp_pipelines.jobs.sources.warehouse.bigquery_table import refuse_absent
-
-            refuse_absent(_bigquery(declared.bigquery, values))
+        if name in declared.readers:
+            extension_reader.load(name).refuse_absent(_declared_table(declared, folder, values))
         else:
             source_files.find(job_parameters.into_source(declared.pattern, values), folder)
     except RequestError as error:
@@ -76,64 +57,18 @@ def why_absent(declared: SourceModel, folder: pathlib.Path, values: Mapping[str,
     return ""
 
 
-def _place(folder: pathlib.Path, path: str, key: str) -> str:
-    """The path of a table on this machine, or its URL in a store that is read. Raises: RequestError."""
-    path = path.removeprefix("file://")
-    field = f"source.{key}"
-    remote_files.refuse_credentials(path, field)
-    if object_store.is_object(path):
-        return path.rstrip("/")
-    if remote_files.is_url(path):
-        message = f"names {path!r}, but tables are read from local paths and from s3:// alone"
-        raise RequestError(field=field, message=message, hint="mount the bucket, or read its Parquet files")
-    return str(folder / path)
-
-
-def _bigquery(declared: BigQueryModel, values: Mapping[str, Value]) -> "BigQueryTable":
-    """The snapshot that a job names. Raises: RequestError."""
-    from dp_pipelines.jobs.sources.warehouse.bigquery_table import table_named
-
-    at = job_parameters.into_path(declared.snapshot_time, values, "source.bigquery.snapshot_time")
-    return table_named(job_parameters.into_path(declared.table, values, "source.bigquery.table"), at)
-
-
-def _number(said: int | str | None, values: Mapping[str, Value], key: str) -> int | None:
-    """The number of a snapshot. Raises: RequestError."""
-    if said is None or isinstance(said, int):
-        return said
-    text = job_parameters.into_path(said, values)
-    if not (text.isascii() and text.isdigit()):
-        message = "must be a whole number, or a parameter that is one"
-        raise RequestError(field=f"source.{key}", message=message, hint='write e.g. 12, or "{version}"')
-    return int(text)
-
-
-def named_snapshot(declared: SourceModel, values: Mapping[str, Value]) -> dict[str, Any] | None:
+def named_snapshot(declared: SourceModel, folder: pathlib.Path, values: Mapping[str, Value]) -> dict[str, Any] | None:
     """What is published of the snapshot that is read of a table; None of files.
-
-    Its number is published where the job names it, since what a job says is public. That of a snapshot which was only found, as
-    the last one, counts what writers did: a table that gets a commit for each person who is erased has one more or less with that
-    person. So it is not published; the digest of the job, which has it, is.
 
     Args:
         declared: a source.
+        folder: of the job file.
         values: of the parameters.
     """
-    if declared.delta is not None:
-        return {"format": "delta", "version": _digits(_number(declared.delta.version, values, "delta.version"))}
-    if declared.iceberg is not None:
-        return {
-            "format": "iceberg",
-            "snapshot": _digits(_number(declared.iceberg.snapshot, values, "iceberg.snapshot")),
-        }
-    if declared.bigquery is not None:
-        return {"format": "bigquery", "snapshot_time": _bigquery(declared.bigquery, values).at.isoformat()}
-    return None
-
-
-def _digits(number: int | None) -> str | None:
-    """A number as text: some readers of JSON round large ones."""
-    return None if number is None else str(number)
+    name = declared.format_of_files
+    if name not in declared.readers:
+        return None
+    return extension_reader.load(name).snapshot(_declared_table(declared, folder, values))
 
 
 def without_files(declared: SourceModel) -> Source | None:
@@ -142,9 +77,12 @@ def without_files(declared: SourceModel) -> Source | None:
         return None
     if declared.csv is not None:
         return source_files.look_at_csv((), declared.types)
-    if declared.bigquery is not None:
-        from dp_pipelines.jobs.sources.warehouse.bigquery_table import declared_schema
-
-        schema = declared_schema(declared.types)
+    if declared.format_of_files in declared.readers:
+        schema = source_files.declared_schema(declared.types)
         return Source(files=(), schema=schema, sizes={}, types=None, missing={})
     return source_files.look_at_json_lines((), declared.types)
+
+
+def _declared_table(declared: SourceModel, folder: pathlib.Path, values: Mapping[str, Value]) -> DeclaredTable:
+    value = getattr(declared, declared.format_of_files)
+    return DeclaredTable(value=value, types=declared.types, folder=folder, values=values)

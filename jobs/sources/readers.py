@@ -20,10 +20,10 @@ UNREADABLE = "cannot be read to its end"
 DAMAGED_BLOCK = "a block of rows cannot be read; it is damaged"
 DAMAGED_DELETES = "the list of its deleted rows cannot be read; it is damaged"
 DAMAGES = (UNREADABLE, DAMAGED_BLOCK, DAMAGED_DELETES)
-"""What the readers of `jobs.sources` say about a file that turns out to be damaged."""
+"""What readers say about a file that turns out to be damaged, those of extensions too: other words are not shown."""
 
 
-class Reader(abc.ABC):
+class TableReader(abc.ABC):
     """Base of the readers of formats."""
 
     @abc.abstractmethod
@@ -46,18 +46,18 @@ def known(start: Flow, files: Sequence[str]) -> Flow:
 
 
 @dataclasses.dataclass(frozen=True)
-class ParquetReader(Reader):
+class ParquetReader(TableReader):
     """Reads Parquet files."""
 
     def tables(
         self, start: Flow, files: Sequence[str], types: Mapping[str, pa.DataType], shuffled: Shuffled = UNKNOWN
     ) -> Flow:
-        """See `Reader`."""
+        """See `TableReader`."""
         return parquet_tables(known(start, files), list(types), shuffled)
 
 
 @dataclasses.dataclass(frozen=True)
-class CsvReader(Reader):
+class CsvReader(TableReader):
     """Reads CSV files.
 
     Args:
@@ -69,12 +69,12 @@ class CsvReader(Reader):
     def tables(
         self, start: Flow, files: Sequence[str], types: Mapping[str, pa.DataType], shuffled: Shuffled = UNKNOWN
     ) -> Flow:
-        """See `Reader`."""
+        """See `TableReader`."""
         return csv_tables(known(start, files), dict(types), self.form, shuffled)
 
 
 @dataclasses.dataclass(frozen=True)
-class JsonLinesReader(Reader):
+class JsonLinesReader(TableReader):
     """Reads files of JSON lines.
 
     Args:
@@ -86,7 +86,7 @@ class JsonLinesReader(Reader):
     def tables(
         self, start: Flow, files: Sequence[str], types: Mapping[str, pa.DataType], shuffled: Shuffled = UNKNOWN
     ) -> Flow:
-        """See `Reader`."""
+        """See `TableReader`."""
         from dp_pipelines.jobs.sources.json_lines import json_lines_tables  # loads DuckDB
 
         return json_lines_tables(known(start, files), types, self.form, shuffled)

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from dp_pipelines.errors import RequestError
-from dp_pipelines.jobs.sources.readers import CsvReader, JsonLinesReader, ParquetReader, Reader
+from dp_pipelines.jobs.sources.readers import CsvReader, JsonLinesReader, ParquetReader, TableReader
 from dp_pipelines.jobs.spec.content import Content
 from dp_pipelines.jobs.spec.validation_errors import nearest, raise_all
 from dp_pipelines.jobs.stores import remote_files
@@ -68,7 +68,7 @@ class Source:
     missing: Mapping[str, RequestError]
     table: str = ""
     rows: int = 0
-    reader: Reader = dataclasses.field(default_factory=ParquetReader)
+    reader: TableReader = dataclasses.field(default_factory=ParquetReader)
     snapshot: str = ""
     undeclared: bool = False
 
@@ -264,7 +264,23 @@ def _declared(declared: Mapping[str, str]) -> tuple[dict[str, pa.DataType], list
     return {name: TYPES[kind] for name, kind in declared.items() if kind in TYPES}, problems
 
 
-def _of_lines(files: Sequence[str], types: Mapping[str, pa.DataType], size: int, rows: int, reader: Reader) -> Source:
+def declared_schema(declared: Mapping[str, str]) -> pa.Schema:
+    """The columns that a job declares.
+
+    Args:
+        declared: type of each column, by name.
+
+    Raises:
+        RequestError: a type is unknown.
+    """
+    types, problems = _declared(declared)
+    raise_all(problems[:1])
+    return pa.schema(types.items())
+
+
+def _of_lines(
+    files: Sequence[str], types: Mapping[str, pa.DataType], size: int, rows: int, reader: TableReader
+) -> Source:
     """Files of lines, with as many bytes for each column."""
     share = {name: size // len(types) for name in types}
     return Source(

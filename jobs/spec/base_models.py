@@ -5,6 +5,8 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
 from dp_pipelines import checks
+from dp_pipelines.engine import object_store
+from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs.spec import example_parts
 from dp_pipelines.query.order_by import read_all
 
@@ -84,3 +86,11 @@ class OverUnits(JobModel):
         """The share that the job declares, or None: the plan then takes its default for the kind of stage."""
         share: float = getattr(self, "share")  # noqa: B009 - each kind of stage has it
         return share if "share" in self.model_fields_set else None
+
+
+def refuse_credentials(url: str, field: str) -> None:
+    """Refuse a URL that holds credentials, since the ledger and pages show it. Raises: RequestError."""
+    if object_store.has_credentials(url):
+        message = f"names {object_store.without_credentials(url)!r} with somebody's credentials"
+        hint = "leave them out; for s3:// set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+        raise RequestError(field=field, message=message, hint=hint)

@@ -5,6 +5,7 @@ of its keys. Holds: each part is one that the model takes, and every key of ever
 (tests/jobs/spec/test_example_parts.py). Not covered: parts that belong together, which docs/jobs.md shows.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 from dp_pipelines.jobs.spec import yaml_lines
@@ -40,7 +41,7 @@ PARTS: dict[str, tuple[str, ...]] = {
         lookup: {parquet: stores.parquet, on: STORE}
         row_id: ORDER_LINE
         expect: {users: 500, rows_per_partition: 900, rows: 20000}
-        outputs: {files: [csv], delta: lake/shop}
+        outputs: {files: [csv]}
         tuned: [{stage: weekly, date: "2026-01-05"}]
         stages: {weekly: {kind: aggregate, partition_by: [week], bounds: {max_partitions_contributed: 8}}}
         """,
@@ -118,10 +119,6 @@ PARTS: dict[str, tuple[str, ...]] = {
         """,
         '{csv: "orders/*.csv", types: {CUSTOMER_ID: string, AMOUNT: double}, quoted: false}',
         '{jsonl: "visits/*.jsonl", types: {customer: string, day: date}}',
-        '{avro: "visits/*.avro"}',
-        "{delta: {path: tables/visits}}",
-        "{iceberg: {path: warehouse/shop/visits}}",
-        '{bigquery: {table: acme.shop.visits, snapshot_time: "2026-01-05T00:00:00Z"}}',
     ),
     "CollectedJob": (
         """
@@ -148,20 +145,10 @@ PARTS: dict[str, tuple[str, ...]] = {
     "CollectedExpect": ("{reports: 500000}",),
     "Param": ("{type: date}",),
     "BudgetModel": ("{epsilon: 1.0, delta: 1.0e-6, runs: 52, split: linear}",),
-    "DeltaModel": ("{path: tables/events, version: 12}", '{path: "tables/{shop}", version: "{version}"}'),
-    "IcebergModel": (
-        "{path: warehouse/shop/orders, snapshot: 8744736658442914487}",
-        '{path: "warehouse/shop/orders/metadata/00012-5ad7.metadata.json"}',
-    ),
-    "BigQueryModel": ('{table: acme.shop.orders, snapshot_time: "{day}T00:00:00Z"}',),
     "SourceModel": (
         '{parquet: "data/*.parquet"}',
         '{csv: "data/*.csv", types: {CUSTOMER_ID: string, AMOUNT: double}, quoted: false}',
         '{jsonl: "events/*.jsonl", types: {customer: string, amount: double, sold: date}, date_format: "%d.%m.%Y"}',
-        '{avro: "events/*.avro"}',
-        "{delta: {path: tables/events, version: 12}}",
-        "{iceberg: {path: warehouse/shop/orders}}",
-        '{bigquery: {table: acme.shop.orders, snapshot_time: "{day}T00:00:00Z"}, types: {customer: string, amount: double}}',
         """
         csv: "exports/*.txt"
         types: {customer: string, amount: double, sold: date, paid_at: timestamp, birth: date}
@@ -178,7 +165,7 @@ PARTS: dict[str, tuple[str, ...]] = {
         formats: {birth: "%d %b %Y"}
         """,
     ),
-    "OutputsModel": ("{files: [csv, jsonl]}", "{delta: lake/shop, delta_mode: overwrite}"),
+    "OutputsModel": ("{files: [csv, jsonl]}",),
     "EventWindow": ("{column: SOLD_AT, days: 7, param: week}",),
     "LookupModel": (
         "{parquet: stores.parquet, on: STORE}",
@@ -405,7 +392,17 @@ PARTS: dict[str, tuple[str, ...]] = {
         "{cells: 32, weighting: examples, max_examples_per_unit: 4, by: {column: region, groups: [north, south]}}",
     ),
 }
-"""By the name of a model, parts that it takes, in YAML."""
+"""By the name of a model, parts that it takes, in YAML. Those of extensions come from their keys (`extension_keys`)."""
+
+
+def add(parts: Mapping[str, tuple[str, ...]]) -> None:
+    """Add parts that models take because of an extension.
+
+    Args:
+        parts: by the name of a model.
+    """
+    for model, texts in parts.items():
+        PARTS[model] = (*PARTS.get(model, ()), *texts)
 
 
 def of_part(model: str) -> list[Any]:

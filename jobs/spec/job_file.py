@@ -6,16 +6,26 @@ is wrong is reported at once, each with its place, a message and a hint. Not cov
 plan costs (`dp_pipelines.planning`).
 """
 
+import copy
 import datetime
 import pathlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import AfterValidator, ConfigDict, Discriminator, Field, Tag, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    ValidationError,
+    create_model,
+    model_validator,
+)
 
-from dp_pipelines import checks
+from dp_pipelines import checks, extensions
 from dp_pipelines.errors import RequestError
-from dp_pipelines.jobs.spec import select_stages, validation_errors, yaml_lines
+from dp_pipelines.jobs.spec import extension_keys, select_stages, validation_errors, yaml_lines
 from dp_pipelines.jobs.spec.base_models import (
     JobModel,
     NamesOrNone,
@@ -29,10 +39,11 @@ from dp_pipelines.jobs.spec.base_models import (
 from dp_pipelines.jobs.spec.budget_models import BudgetModel, EventWindow
 from dp_pipelines.jobs.spec.content import Content, Path
 from dp_pipelines.jobs.spec.declared import DeclaredFields, DeclaredModel, descriptions, first_sentence, made_of
+from dp_pipelines.jobs.spec.extension_keys import OUTPUT, READER, OutputKeys, SourceKey
 from dp_pipelines.jobs.spec.metric_models import MetricModel
-from dp_pipelines.jobs.spec.output_models import OutputsModel
+from dp_pipelines.jobs.spec.output_models import OutputsModel, with_outputs
 from dp_pipelines.jobs.spec.party_models import PartiesModel
-from dp_pipelines.jobs.spec.source_models import LookupModel, SomeLookups, SourceModel
+from dp_pipelines.jobs.spec.source_models import LookupModel, SomeLookups, SourceModel, with_readers
 from dp_pipelines.jobs.spec.table_models import (
     JoinModel,
     TableModel,
@@ -215,6 +226,9 @@ class TunedModel(JobModel):
     ]
 
 
+TableName = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_]*$")]
+
+
 @made_of(Query, only=("privacy_unit", "row_id"))
 class Job(DeclaredFields):
     """A job of dp-pipelines: from files of rows to differentially private tables."""
@@ -240,7 +254,7 @@ class Job(DeclaredFields):
     ]
     source: Annotated[SourceModel | None, Field(description="The rows; or tables:, where they are several.")] = None
     tables: Annotated[
-        dict[Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_]*$")], TableModel] | None,
+        dict[TableName, TableModel] | None,
         Field(min_length=2, description="Private tables of the same people, by name, for join: or union:."),
     ] = None
     join: Annotated[JoinModel | None, Field(description="Two tables as one, joined on the privacy unit.")] = None
@@ -343,8 +357,55 @@ class Job(DeclaredFields):
 
 
 def schema() -> dict[str, Any]:
-    """The JSON schema of job files, with stages that are said as a statement."""
-    return select_stages.with_selected(Job.model_json_schema())
+    """The JSON schema of job files, with stages that are said as a statement, and with keys of other distributions."""
+    readers, outputs = (extensions.third_party(kind) for kind in (READER, OUTPUT))
+    model = _with_keys(
+        extension_keys.usable(READER, SourceKey, (name for name in readers if name not in TableModel.model_fields)),
+        extension_keys.usable(OUTPUT, OutputKeys, (name for name in outputs if name not in OutputsModel.model_fields)),
+    )
+    return select_stages.with_selected(model.model_json_schema())
+
+
+def _model_for(data: Any) -> type[Job]:
+    """Return the model of a job: with keys of other distributions, if it has unknown ones that they offer.
+
+    Raises:
+        RequestError: such an extension cannot be used.
+    """
+    tables = [table for named in _parts(data, "tables") for table in _parts(named, *named)]
+    readers = _offered(READER, TableModel, [*_parts(data, "source"), *tables])
+    outputs = _offered(OUTPUT, OutputsModel, _parts(data, "outputs"))
+    return _with_keys(
+        {name: extension_keys.load(READER, name, SourceKey) for name in readers},
+        {name: extension_keys.load(OUTPUT, name, OutputKeys) for name in outputs},
+    )
+
+
+def _parts(data: Any, *keys: str) -> list[Mapping[str, Any]]:
+    """Return the parts of some data under some keys, as far as they are mappings."""
+    held = [data.get(key) for key in keys] if isinstance(data, Mapping) else []
+    return [part for part in held if isinstance(part, Mapping)]
+
+
+def _offered(kind: str, model: type[JobModel], parts: list[Mapping[str, Any]]) -> list[str]:
+    """Return the unknown keys of some parts that other distributions offer; their lists are read only if there is one."""
+    unknown = {name for part in parts for name in part if name not in model.model_fields}
+    unknown = {name for name in unknown if not extensions.is_built_in(kind, name)}
+    return [name for name in extensions.third_party(kind) if name in unknown] if unknown else []
+
+
+def _with_keys(readers: Mapping[str, SourceKey], outputs: Mapping[str, OutputKeys]) -> type[Job]:
+    """Return the model of a job with keys of other distributions."""
+    fields: dict[str, Any] = {}
+    if readers:
+        table: Any = with_readers(TableModel, readers)
+        fields = {"source": with_readers(SourceModel, readers) | None, "tables": dict[TableName, table] | None}
+    if outputs:
+        fields["outputs"] = with_outputs(OutputsModel, outputs) | None
+    if not fields:
+        return Job
+    changed: dict[str, Any] = {name: (kind, copy.copy(Job.model_fields[name])) for name, kind in fields.items()}
+    return create_model("Job", __base__=Job, __module__=Job.__module__, __doc__=Job.__doc__, **changed)
 
 
 class JobFile:
@@ -415,10 +476,11 @@ def checked(document: Content, path: pathlib.Path) -> JobFile:
     if collected:  # what else it says is not for this model
         raise validation_errors.JobErrors(collected)
     job = None
+    model = _model_for(data)
     try:
-        job = Job.model_validate(data)
+        job = model.model_validate(data)
     except ValidationError as error:
-        problems += validation_errors.from_validation(error, document, Job)
+        problems += validation_errors.from_validation(error, document, model)
     if problems or job is None:
         raise validation_errors.JobErrors(validation_errors.by_line(problems))
     return JobFile(path, job, document)

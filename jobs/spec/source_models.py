@@ -4,22 +4,25 @@ In: `source:` and `lookup:` of a job file. Out: checked models. Holds: what stan
 contradict itself; a source has one format. Not covered: whether the files are so (`jobs.sources`).
 """
 
-import datetime
-import glob
-import os
-import re
-from typing import Annotated, Any, ClassVar, Literal
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
-from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, WithJsonSchema, model_validator
+from pydantic import AfterValidator, Discriminator, Field, Tag, WithJsonSchema, create_model, model_validator
 
-from dp_pipelines.engine import object_store
 from dp_pipelines.errors import RequestError
-from dp_pipelines.jobs.spec.base_models import JobModel, Names
+from dp_pipelines.jobs.spec import extension_keys
+from dp_pipelines.jobs.spec.base_models import JobModel, Names, refuse_credentials
+from dp_pipelines.jobs.spec.extension_keys import SourceKey
 from dp_pipelines.jobs.spec.validation_errors import nearest
 from dp_pipelines.kernels.columns import csv_times
 from dp_pipelines.kernels.columns.csv_format import CsvFormat
 
+Source = TypeVar("Source", bound="SourceModel")
+
 _TIMES = ("date", "timestamp", "timestamptz")
+
+_OF_LINES, _TYPES_ARE = "Of CSV and JSON lines", ": the type of each column that is used."
 
 
 class CsvOptions(JobModel):
@@ -27,7 +30,7 @@ class CsvOptions(JobModel):
 
     types: Annotated[
         dict[str, str] | None,
-        Field(description="Of CSV and JSON lines, and if you like of BigQuery: the type of each column that is used."),
+        Field(description=f"{_OF_LINES}{_TYPES_ARE}"),
     ] = None
     quoted: Annotated[
         bool, Field(description="Of CSV: whether cells may stand in quotation marks. Each line is one row either way.")
@@ -91,16 +94,11 @@ _OF_JSON_LINES = ("types", "date_format", "timestamp_format", "formats")
 """The options of CSV that values in JSON lines have too."""
 
 
-def _plain(value: str | None, field: str) -> None:
-    """Refuse a URL that holds credentials, since the ledger and pages show it. Raises: RequestError."""
-    if value is not None and object_store.has_credentials(value):
-        message = f"names {object_store.without_credentials(value)!r} with somebody's credentials"
-        hint = "leave them out; for s3:// set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
-        raise RequestError(field=field, message=message, hint=hint)
-
-
 class _Files(CsvOptions):
     formats_of_files: ClassVar[tuple[str, ...]] = ("parquet", "csv")
+    readers: ClassVar[Mapping[str, SourceKey]] = MappingProxyType({})
+    """The formats among them that extensions read, by their keys."""
+
     parquet: Annotated[str | None, Field(description="A file name or glob of Parquet files.")] = None
     csv: Annotated[str | None, Field(description="A file name or glob of CSV files.")] = None
 
@@ -113,7 +111,7 @@ class _Files(CsvOptions):
             message = f"must name files as {one} {', '.join(others)} or {last}"
             raise RequestError(field="", message=message, hint=f"write one of {two}")
         if isinstance(value := getattr(self, named[0]), str):
-            _plain(value, named[0])
+            refuse_credentials(value, named[0])
         given = [name for name in CsvOptions.model_fields if name in self.model_fields_set]
         self._refuse_options(named[0], given)
         if self.csv is not None:
@@ -124,13 +122,13 @@ class _Files(CsvOptions):
 
     def _refuse_options(self, chosen: str, given: list[str]) -> None:
         """Refuse what is not for the format. Raises: RequestError by field."""
-        allowed = {"csv": tuple(CsvOptions.model_fields), "jsonl": _OF_JSON_LINES, "bigquery": ("types",)}.get(
-            chosen, ()
-        )
+        reader = self.readers.get(chosen)
+        of_reader = ("types",) if reader is not None and reader.types_of else ()
+        allowed = {"csv": tuple(CsvOptions.model_fields), "jsonl": _OF_JSON_LINES}.get(chosen, of_reader)
         for name in given:
             if name not in allowed:
                 where = "csv: and jsonl:" if name in _OF_JSON_LINES and "jsonl" in self.formats_of_files else "csv:"
-                called = {"parquet": "Parquet files", "avro": "Avro files"}.get(chosen, "its tables")
+                called = "Parquet files" if reader is None else reader.called
                 what = f"; {called} have types" if name == "types" else ""
                 raise RequestError(field=name, message=f"is for {where} only{what}", hint="drop it")
 
@@ -189,159 +187,45 @@ class _Files(CsvOptions):
         return named if isinstance(named, str) else str(named.pattern)
 
 
-def _number(value: Any) -> Any:
-    """The number of a snapshot, or a text with a parameter in it."""
-    if value is None or isinstance(value, str) or (isinstance(value, int) and not isinstance(value, bool)):
-        return value
-    message = "must be a whole number, or a parameter in braces"
-    raise RequestError(field="", message=message, hint='write e.g. 12 or "{version}"')
+def _with_built_in_readers(base: "type[SourceModel]") -> "type[SourceModel]":
+    """Add the keys of installed extensions that read formats. A class decorator."""
+    return with_readers(base, extension_keys.installed(extension_keys.READER, SourceKey))
 
 
-class DeltaModel(JobModel):
-    """A Delta table, at one version."""
-
-    path: Annotated[str, Field(min_length=1, description="The folder of the table, which holds _delta_log.")]
-    version: Annotated[
-        int | str | None,
-        BeforeValidator(_number),
-        Field(description="The version that is read, or a parameter in braces; left out: the last one."),
-    ] = None
-
-    @model_validator(mode="after")
-    def _no_credentials(self) -> "DeltaModel":
-        _plain(self.path, "path")
-        return self
-
-    @property
-    def pattern(self) -> str:
-        """Everything in its folder."""
-        return f"{glob.escape(self.path)}/**"
-
-
-class IcebergModel(JobModel):
-    """An Iceberg table, at one snapshot."""
-
-    path: Annotated[
-        str,
-        Field(min_length=1, description="The folder of the table, or the metadata file that its catalog points to."),
-    ]
-    snapshot: Annotated[
-        int | str | None,
-        BeforeValidator(_number),
-        Field(description="The id of the snapshot that is read, or a parameter in braces; left out: the current one."),
-    ] = None
-
-    @model_validator(mode="after")
-    def _no_credentials(self) -> "IcebergModel":
-        _plain(self.path, "path")
-        return self
-
-    @property
-    def pattern(self) -> str:
-        """Everything in the folder that holds its data and metadata."""
-        is_file = self.path.endswith(".json")
-        folder = os.path.dirname(os.path.dirname(self.path)) or "." if is_file else self.path
-        return f"{glob.escape(folder)}/**"
-
-
-_TABLE = re.compile(r"([a-z][a-z0-9-]*(?:[.][a-z0-9.-]+:[a-z0-9-]+)?)\.(\w+)\.([\w -]+)", re.ASCII)
-
-
-def table_parts(name: str, field: str) -> tuple[str, str, str]:
-    """The project, the dataset and the table of a name.
+def with_readers(base: "type[Source]", added: Mapping[str, SourceKey]) -> "type[Source]":
+    """Return a model of sources with more formats.
 
     Args:
-        name: `project.dataset.table`.
-        field: what says it.
-
-    Raises:
-        RequestError: it is none.
-
-    >>> table_parts("acme.shop.orders", "table")
-    ('acme', 'shop', 'orders')
+        base: the model.
+        added: the keys by which extensions add formats, by name.
     """
-    found = _TABLE.fullmatch(name)
-    if found is None:
-        message, hint = f"names {name!r}, which is no table", "write project.dataset.table"
-        raise RequestError(field=field, message=message, hint=hint)
-    project, dataset, table = found.groups()
-    return project, dataset, table
+    readers = {**base.readers, **added}
+    fields: dict[str, Any] = {
+        name: (Annotated[key.model | None, Field(description=key.description)], None) for name, key in added.items()
+    }
+    if typed := [key.types_of for key in readers.values() if key.types_of]:
+        words = f"{_OF_LINES}, and if you like of {' and '.join(typed)}{_TYPES_ARE}"
+        fields["types"] = (Annotated[dict[str, str] | None, Field(description=words)], None)
+    made = create_model(base.__name__, __base__=base, __module__=base.__module__, __doc__=base.__doc__, **fields)
+    made.readers = MappingProxyType(readers)
+    made.formats_of_files = (*base.formats_of_files, *added)
+    return made
 
 
-def instant(said: str, field: str) -> datetime.datetime:
-    """An instant of the past, in UTC.
-
-    Args:
-        said: as ISO 8601 writes it.
-        field: what says it.
-
-    Raises:
-        RequestError: it is none.
-
-    >>> instant("2026-01-05T02:00:00+02:00", "snapshot_time").isoformat()
-    '2026-01-05T00:00:00+00:00'
-    """
-    hint = "write e.g. 2026-01-05T00:00:00Z"
-    try:
-        # Python 3.10 does not know Z.
-        found = datetime.datetime.fromisoformat(re.sub("[Zz]$", "+00:00", said.strip()))
-    except ValueError:
-        raise RequestError(field=field, message=f"is {said!r}, which is no instant", hint=hint) from None
-    if found.tzinfo is None:
-        message = f"is {said!r}, which has no zone, so nobody knows which instant it means"
-        raise RequestError(field=field, message=message, hint=hint)
-    if found > datetime.datetime.now(datetime.UTC):
-        message = f"is {said!r}, which is yet to come: what is in the table then is not fixed"
-        raise RequestError(field=field, message=message, hint="name an instant of the past")
-    try:
-        return found.astimezone(datetime.UTC)
-    except OverflowError:  # before the year 1 in UTC
-        raise RequestError(field=field, message=f"is {said!r}, which is no instant", hint=hint) from None
-
-
-class BigQueryModel(JobModel):
-    """A table of BigQuery, at one time."""
-
-    table: Annotated[str, Field(min_length=1, description="The table: project.dataset.table, parameters in braces.")]
-    snapshot_time: Annotated[
-        str,
-        Field(
-            min_length=1,
-            description="The instant whose rows are read, e.g. 2026-01-05T00:00:00Z, or a parameter in braces; of the last "
-            "seven days, since BigQuery keeps no longer.",
-        ),
-    ]
-
-    @model_validator(mode="after")
-    def _said_rightly(self) -> "BigQueryModel":
-        if "{" not in self.table:
-            table_parts(self.table, "table")
-        if "{" not in self.snapshot_time:
-            instant(self.snapshot_time, "snapshot_time")
-        return self
-
-    @property
-    def pattern(self) -> str:
-        """What it is called among the sources of an account."""
-        return f"bigquery://{self.table}"
-
-
+@_with_built_in_readers
 class SourceModel(_Files):
     """The rows: files named by a glob, relative to the job file. CSV and JSON lines need types of all columns that are used."""
 
-    formats_of_files: ClassVar[tuple[str, ...]] = ("parquet", "csv", "jsonl", "avro", "delta", "iceberg", "bigquery")
+    formats_of_files: ClassVar[tuple[str, ...]] = ("parquet", "csv", "jsonl")
     jsonl: Annotated[
         str | None, Field(description="A file name or glob of files of JSON lines: one JSON object a line.")
     ] = None
-    avro: Annotated[str | None, Field(description="A file name or glob of Avro files.")] = None
-    delta: Annotated[DeltaModel | None, Field(description="A Delta table, of which one version is read.")] = None
-    iceberg: Annotated[IcebergModel | None, Field(description="An Iceberg table, of which one snapshot is read.")] = (
-        None
-    )
-    bigquery: Annotated[
-        BigQueryModel | None,
-        Field(description="A table of BigQuery, of which one snapshot is read by its Storage API."),
-    ] = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _extensions_are_installed(cls, value: Any) -> Any:
+        extension_keys.refuse_missing(extension_keys.READER, value, cls.model_fields)
+        return value
 
     @model_validator(mode="after")
     def _lines_have_types(self) -> "SourceModel":
@@ -353,6 +237,11 @@ class SourceModel(_Files):
                 hint="write e.g. types: {CUSTOMER_ID: string, AMOUNT: double}",
             )
         return self
+
+    @property
+    def snapshot_keys(self) -> dict[str, set[str]]:
+        """Keys that only say which snapshot of a table is read, by the format's key."""
+        return {name: set(key.snapshot_keys) for name, key in self.readers.items() if key.snapshot_keys}
 
 
 class PublicModel(_Files):

@@ -3,7 +3,7 @@
 In: a folder that a run has published, a folder of an object store. Out: the same files there. Holds: an object is only created
 where there is none, as the store decides; a place with a manifest is complete; after a kill, the same call continues; another
 release at that place is refused. Not covered: who may read the place; what its objects are in each store (`s3_folder`,
-`jobs.dataflow.upload`).
+`extensions.dataflow.upload`).
 """
 
 import hashlib

@@ -61,31 +61,6 @@ def refuse_unanswered(folder: str, shown: str, field: str) -> None:
         unanswered(shown, field, error)
 
 
-def delta_options(path: str) -> dict[str, str] | None:
-    """What deltalake is told of the store of a table, beside what it reads of the environment itself."""
-    if not object_store.is_object(path):
-        return None
-    found = {"max_retries": str(object_store.ATTEMPTS), "retry_timeout": f"{object_store.ANSWER_SECONDS}s"}
-    if at := object_store.endpoint():
-        found["aws_endpoint"] = at
-    if not object_store.is_encrypted():
-        found["aws_allow_http"] = "true"
-    return found
-
-
-def iceberg_options(path: str) -> dict[str, str]:
-    """The same for PyIceberg."""
-    if not object_store.is_object(path):
-        return {}
-    found = {"s3.connect-timeout": str(object_store.CONNECT_SECONDS)}
-    found |= {"s3.request-timeout": str(object_store.ANSWER_SECONDS)}
-    if at := object_store.endpoint():
-        found["s3.endpoint"] = at
-    if of := object_store.region() or ("us-east-1" if object_store.endpoint() else None):
-        found["s3.region"] = of  # else PyIceberg asks Amazon for the region of the bucket
-    return found
-
-
 def refuse_credentials(url: str, field: str) -> None:
     """Refuse a URL that holds credentials: it stands in manifests and in the ledger. Raises: RequestError."""
     if object_store.has_credentials(url):

@@ -21,6 +21,7 @@ from dp_pipelines.accounting.record_kinds import kind_of
 from dp_pipelines.accounting.shown_costs import left_number as left_number
 from dp_pipelines.accounting.shown_costs import number as number
 from dp_pipelines.accounting.shown_costs import spent_number as spent_number
+from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs.terminal.console import HarmlessConsole
 from dp_pipelines.jobs.terminal.released_rows import notes_of, print_stage, shown
 from dp_pipelines.planning import power
@@ -381,8 +382,18 @@ def print_release(folder: pathlib.Path, stream: TextIO, *, again: bool = False, 
     out.print(f"protects   every {escape(str(manifest.get('privacy_unit', '')))} (all its rows together)")
     out.print(f"run        {escape(str(manifest.get('run_id')))} · {(manifest.get('ledger') or {}).get('note', '')}")
     out.print(f"files      {escape(place or str(folder))}")
-    if (delta := manifest.get("outputs", {}).get("delta")) is not None:
-        out.print(f"delta      {escape(shown(', '.join(delta['tables'])))}: committed to the Delta tables of the job")
+    for name, said in manifest.get("outputs", {}).items():
+        out.print(f"{escape(shown(name)):<10} {escape(shown(', '.join(said['tables'])))}: {_delivered(name)}")
+
+
+def _delivered(name: str) -> str:
+    """Return what is said of tables that an extension has published outside of the output folder."""
+    from dp_pipelines.jobs.spec import extension_keys  # loads pydantic, which most manifests do not need
+
+    try:
+        return extension_keys.load(extension_keys.OUTPUT, name, extension_keys.OutputKeys).delivered
+    except RequestError:  # the release was published where the extension is installed
+        return "published there too"
 
 
 MEASURES = {"auc": "AUC", "accuracy": "accuracy", "balanced_accuracy": "balanced accuracy", "rmse": "RMSE", "r2": "R2"}

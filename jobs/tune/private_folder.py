@@ -41,8 +41,8 @@ def refuse_dataflow(runner: str, hint: str) -> None:
     Raises:
         RequestError: it is that one, or none.
     """
-    if runner_rules.check_name(runner) == "dataflow":
-        raise RequestError(field="--runner dataflow", message="cannot keep private output on your machine", hint=hint)
+    if runner_rules.is_elsewhere(runner):
+        raise RequestError(field=f"--runner {runner}", message="cannot keep private output on your machine", hint=hint)
 
 
 def give_name(folder: pathlib.Path, name: pathlib.Path) -> None:

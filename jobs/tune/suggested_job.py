@@ -77,7 +77,7 @@ def paths(file: JobFile) -> dict[Path, str]:
     folder, found = file.path.parent.resolve(), {}
     tables: dict[Path, int] = {("tables", name): len(table.lookups) for name, table in (file.job.tables or {}).items()}
     parts: list[Path] = [("source",), *tables]
-    places: list[Path] = [(*part, kind, "path") for part in parts for kind in ("delta", "iceberg")]
+    places: list[Path] = [(*part, name, key.path_key) for part in parts for name, key in SourceModel.readers.items()]
     for place, number in {(): len(file.job.lookups), **tables}.items():
         parts += [(*place, "lookup"), *((*place, "lookup", each) for each in range(number))]
     places += [(*part, kind) for part in parts for kind in SourceModel.formats_of_files]

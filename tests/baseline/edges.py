@@ -17,15 +17,9 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 from tests.helpers.source import imports, modules
 
 EXTENSIONS = {
-    "lake": (
-        "jobs.outputs.delta_output jobs.outputs.delta_place jobs.sources.avro_files jobs.sources.avro_types"
-        " jobs.sources.delta_table jobs.sources.iceberg_table jobs.sources.snapshot_rows jobs.sources.snapshot_source"
-        " jobs.sources.warehouse"
-    ),
     "sql_select": "jobs.select jobs.spec.select_stages jobs.cli.sql_command jobs.cli.arguments.sql_arguments",
     "tune": "jobs.tune tuning jobs.cli.arguments.tune_arguments",
     "check": "jobs.check data_profile jobs.cli.arguments.check_arguments",
-    "dataflow": "jobs.dataflow jobs.runners.dataflow_requirements",
     "federated": "training.federated query.federate_model",
     "pate": "training.teachers query.models.pate_model planning.votes_usefulness report.models.votes_in_words",
     "local_dp": (

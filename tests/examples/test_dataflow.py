@@ -26,9 +26,9 @@ from packaging.version import Version
 from dp_pipelines.jobs.cli import main
 from dp_pipelines.jobs.run.run import RUN_ID
 from dp_pipelines.ledger.ledger import DEFAULT_NAME, Ledger
+from tests.extensions.dataflow.test_dataflow_requirements import EXTRA
 from tests.helpers.source import ROOT, modules
 from tests.jobs.conftest import Shop, own_anchors, shop  # noqa: F401 - fixtures
-from tests.jobs.runners.test_dataflow_requirements import EXTRA
 from tests.test_packaging import build, contents
 
 RECIPE = ROOT / "examples" / "dataflow"

@@ -4,6 +4,7 @@ In: a copy of the distribution in which the folder of an extension is missing. O
 exit codes. Not covered: types and all tests of the core without the folder.
 """
 
+import json
 import os
 import pathlib
 import shutil
@@ -14,6 +15,7 @@ import pytest
 
 import dp_pipelines.transforms
 from dp_pipelines import extensions
+from dp_pipelines.jobs.spec import job_schemas
 from tests.helpers.source import PACKAGE_FOLDERS, ROOT, modules
 
 IMPORT_ALL = "import importlib, sys\nfor name in sys.argv[1:]: importlib.import_module(name)"
@@ -107,6 +109,80 @@ def test_a_deleted_extension_takes_its_public_names_with_it(
     offered = f"from {facade} import *\nimport {facade}\nprint('{name}' in globals(), '{name}' in dir({facade}))"
     assert python(ROOT, "-c", offered).stdout == "True True\n"
     assert python(copy, "-c", offered).stdout == "False False\n"
+
+
+def features(kinds: tuple[str, ...]) -> dict[str, list[tuple[str, str]]]:
+    """Return the kind and the name of each built-in feature of some kinds, by extension."""
+    found: dict[str, list[tuple[str, str]]] = {}
+    for key, path in extensions.BUILT_IN.items():
+        kind, _, name = key.partition(":")
+        if kind in kinds:
+            found.setdefault(path.split(".")[2], []).append((kind, name))
+    return found
+
+
+JOB = """
+dataset: shop
+privacy_unit: customer
+budget: {epsilon: 1.0, delta: 1.0e-6}
+source: {csv: rows.csv, types: {customer: string}}
+stages: {all: {kind: aggregate, partition_by: [], bounds: {max_contributions_per_partition: 1}, metrics: {n: {kind: count}}}}
+"""
+SOURCE = "source: {csv: rows.csv, types: {customer: string}}"
+COMMANDS = (
+    "import json, sys\nfrom dp_pipelines.jobs.cli import main\nfor c in json.loads(sys.argv[1]): print(main.main(c))"
+)
+"""A program that runs commands one after the other and prints the exit code of each."""
+
+
+@pytest.mark.parametrize("extension", features(("reader", "output")))
+def test_a_deleted_extension_takes_its_keys_of_job_files_with_it(extension: str, tmp_path: pathlib.Path) -> None:
+    copy = without(extension, tmp_path / "copy")
+    named = features(("reader", "output"))[extension]
+    commands = []
+    for kind, name in named:
+        changed = (
+            JOB.replace(SOURCE, f"source: {{{name}: rows}}") if kind == "reader" else f"{JOB}outputs: {{{name}: lake}}"
+        )
+        (tmp_path / f"{kind}-{name}.yaml").write_text(changed)
+        commands.append(["plan", str(tmp_path / f"{kind}-{name}.yaml")])
+    (tmp_path / "job.yaml").write_text(JOB)
+    refused = python(copy, "-c", COMMANDS, json.dumps([*commands, ["plan", str(tmp_path / "job.yaml")]]))
+    assert refused.stdout.startswith("2\n" * len(commands))
+    assert refused.stdout.endswith("\n0\n"), "a job without these keys has a plan"
+    for (kind, name), line in zip(named, refused.stderr.splitlines()[: len(named)], strict=True):
+        place = f"{'source' if kind == 'reader' else 'outputs'}.{name}"
+        assert f": {place}: needs the extension '{extension}', which is not installed; install " in line
+    printed = python(copy, "-m", "dp_pipelines.jobs.cli.main", "schema").stdout
+    schema, whole = json.loads(printed), job_schemas.schema()
+    for kind, name in named:
+        for part in ("SourceModel", "TableModel") if kind == "reader" else ("OutputsModel",):
+            assert name in whole["$defs"][part]["properties"]
+            assert name not in schema["$defs"][part]["properties"]
+            assert name not in json.dumps(schema["$defs"][part])
+
+
+@pytest.mark.parametrize(
+    ("name", "extension"),
+    [(name, extension) for extension, named in features(("runner",)).items() for _, name in named],
+)
+def test_a_deleted_extension_takes_its_runner_and_help_with_it(
+    name: str, extension: str, tmp_path: pathlib.Path
+) -> None:
+    copy, command = without(extension, tmp_path / "copy"), ("-m", "dp_pipelines.jobs.cli.main", "run")
+    (tmp_path / "rows.csv").write_text("customer\na\n")
+    (tmp_path / "job.yaml").write_text(JOB)
+    job = ("../job.yaml", "--output", "../out", "--ledger", "none")
+    refused = python(copy, *command, *job, "--runner", name)
+    assert refused.returncode == 2
+    assert refused.stderr.startswith(
+        f"error: --runner {name}: needs the extension '{extension}', which is not installed"
+    )
+    assert not (tmp_path / "out").exists()
+    listing = python(copy, *command, "--help").stdout
+    assert name in python(ROOT, *command, "--help").stdout
+    assert name not in listing
+    assert python(copy, *command, *job).returncode == 0, "another runner carries the job out"
 
 
 FOLDERS = sorted(path.parent.name for path in (ROOT / "dp_pipelines" / "extensions").glob("*/__init__.py"))

@@ -7,16 +7,19 @@ transaction is not written, `after` is when the transaction is complete. So a ne
 which the ledger does not know of, are listed in `FILES`.
 """
 
+import importlib
 import os
 import pathlib
 import signal
 from collections.abc import Callable
 from typing import Any
 
-from dp_pipelines.jobs.outputs import delta_output, text_tables
+from dp_pipelines.jobs.outputs import text_tables
 from dp_pipelines.ledger import events, journal
 from dp_pipelines.release import staging
 from dp_pipelines.report import report
+
+DELTA = "dp_pipelines.extensions.lake.delta_output"
 
 FILES: dict[str, tuple[Any, str]] = {
     "stage a file": (staging, "write_in_order"),
@@ -25,10 +28,10 @@ FILES: dict[str, tuple[Any, str]] = {
     "rename": (pathlib.Path, "rename"),
     "destroy": (staging, "destroy"),
     "copy": (text_tables.CsvText, "write"),
-    "deliver": (delta_output.DeltaOutput, "publish"),
-    "add to a table": (delta_output.DeltaOutput, "_added"),
+    "deliver": (DELTA, "DeltaOutput.publish"),
+    "add to a table": (DELTA, "DeltaOutput._added"),
 }
-"""Where files are written, moved and removed, by name."""
+"""Where files are written, moved and removed, by name: what has the function, or the module of an extension, and its name."""
 
 
 class Killer:
@@ -58,6 +61,9 @@ class Killer:
 def kill_at_files(point: str, killer: Killer) -> None:
     """Have this process killed at a change of files."""
     owner, name = FILES[point]
+    if isinstance(owner, str):  # imported for its own points alone
+        cls, _, name = name.partition(".")
+        owner = getattr(importlib.import_module(owner), cls)
     real: Callable[..., Any] = getattr(owner, name)
 
     def wrapped(*arguments: Any, **options: Any) -> Any:

@@ -1,6 +1,6 @@
 """Everything that a pipeline carries to its workers, with all that is packed unpacked. Tests only.
 
-tests/jobs/runners/test_dataflow_requirements.py shows that a value in a step is found.
+tests/extensions/dataflow/test_dataflow_requirements.py shows that a value in a step is found.
 """
 
 import base64

@@ -15,7 +15,7 @@ import grpc
 import pyarrow as pa
 from google.cloud.bigquery_storage_v1 import types
 
-from dp_pipelines.jobs.sources.warehouse import storage_api
+from dp_pipelines.extensions.lake import storage_api
 
 PATH = "projects/acme/datasets/shop/tables/orders"
 NAME = "acme.shop.orders"

@@ -10,7 +10,6 @@ from collections.abc import Callable
 
 import pytest
 
-from dp_pipelines.jobs.outputs.delta_output import DeltaOutput
 from dp_pipelines.ledger import events
 from dp_pipelines.ledger.ledger import DEFAULT_NAME, Ledger
 from dp_pipelines.release import staging
@@ -59,24 +58,6 @@ def test_a_disk_that_is_full_before_a_run_is_refused_and_nothing_is_charged(
         assert small_disk.names() == []
         mend()
     assert Ledger.open(str(shop.folder / DEFAULT_NAME)).state.runs == {}
-
-
-def test_a_full_disk_under_delta_is_told_as_one_before_and_after_the_charge(
-    shop: Shop, call: Call, small_disk: SmallDisk, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    job = shop.write(outputs={"delta": str(small_disk.path / "tables")})
-    small_disk.fill()
-    said = call("run", job, "--output", shop.folder / "out")
-    assert said.code == 2
-    assert "Delta table '" in said.err
-    assert "the disk is full; free some space on it, or choose another folder for delta:" in said.err
-    small_disk.free()
-    at_step(monkeypatch, DeltaOutput, "_committed", small_disk.fill)
-    said = call("run", job, "--output", shop.folder / "out")
-    assert said.code == 1
-    assert "tables/weekly': the disk is full; the release is published in" in said.err
-    small_disk.free()
-    assert call("run", job, "--output", shop.folder / "out").code == 0
 
 
 @pytest.mark.parametrize("ledger", ["a ledger", pytest.param("none", marks=pytest.mark.slow)])

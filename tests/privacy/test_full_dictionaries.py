@@ -16,10 +16,10 @@ import pytest
 
 from dp_pipelines.data_profile import null_counts
 from dp_pipelines.errors import RequestError
-from dp_pipelines.jobs.sources import lookup, lookups, snapshot_rows, tables
+from dp_pipelines.jobs.sources import lookup, lookups, tables
 from dp_pipelines.jobs.sql import expressions, row_slices
 from dp_pipelines.kernels import distinct, keys, shard
-from dp_pipelines.kernels.columns import equal_rows, gather, hashing, ipc, long_text, matches
+from dp_pipelines.kernels.columns import gather, hashing, ipc, long_text, matches
 from dp_pipelines.kernels.columns.column_types import readable
 from dp_pipelines.steps import step, whole_units
 from dp_pipelines.steps.read_files import NO_ROWS, ReadRowGroups, batches_of, open_parquet, whole_table
@@ -75,7 +75,6 @@ def computed(column: pa.ChunkedArray) -> Any:
 
 
 USES: dict[str, Callable[[pa.ChunkedArray], Any]] = {
-    "equal_rows.among": lambda column: equal_rows.among(pa.table({"a": column}), LISTED.select(["a"])).tolist(),
     "gather.one_array": lambda column: gather.one_array(column).to_pylist(),
     "gather.take": lambda column: gather.take(column, np.array([len(column) - 1, 0, 1])).to_pylist(),
     "gather.take_rows": lambda column: gather.take_rows(pa.table({"a": column}), np.array([len(column) - 1, 0]))
@@ -109,7 +108,6 @@ USES: dict[str, Callable[[pa.ChunkedArray], Any]] = {
     "lookup": lambda column: STORES.apply(pa.table({"a": column})).column("city").to_pylist(),
     "lookups": lambda column: lookups._coded(keys.one_array(column), np.array([0, len(column) - 1])).to_pylist(),
     "tables": lambda column: [value for chunk in column.chunks for value in tables.without_views(chunk).to_pylist()],
-    "snapshot_rows": lambda column: snapshot_rows._as(column, pa.string()).to_pylist(),
 }  # fmt: skip
 """What takes columns of rows as they come from files, engines or callers."""
 

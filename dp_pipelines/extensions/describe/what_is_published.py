@@ -110,10 +110,13 @@ def _beside(job: Job) -> Iterator[str]:
         "with each run a page for readers (report.html) and a manifest: the plan, parameters, file digests of what is "
         "published, and what is spent"
     )
-    if job.outputs is not None and job.outputs.files:
-        yield f"the same tables as {', '.join(job.outputs.files)}"
-    if job.outputs is not None and job.outputs.delta is not None:
-        yield f"the same rows in Delta tables under {object_store.without_credentials(job.outputs.delta)}"
+    outputs = job.outputs
+    if outputs is None:
+        return
+    if outputs.files:
+        yield f"the same tables as {', '.join(outputs.files)}"
+    for name, place in outputs.places.items():
+        yield f"{outputs.elsewhere[name].described} {object_store.without_credentials(str(place))}"
 
 
 def _how_often(job: Job) -> str:

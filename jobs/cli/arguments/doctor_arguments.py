@@ -32,5 +32,5 @@ def add(make: MakeParser) -> None:
     parser.add_argument("--output", metavar="DIR", help="the folder you want to publish (default: here)")
     parser.add_argument("--ledger", metavar="URL", help="the ledger, as for run")
     add_anchor(parser)
-    runner_arguments.add(parser, without=("dataflow",))
+    runner_arguments.add(parser, here=True)
     parser.add_argument("--no-probe", action="store_true", help="skip the small job on the runner")

@@ -34,4 +34,4 @@ def add_look(parser: argparse.ArgumentParser) -> None:
     )
     add_anchor(parser)
     parser.add_argument("--json", action="store_true", help="print the location of the folder as JSON")
-    runner_arguments.add(parser, without=("dataflow",))
+    runner_arguments.add(parser, here=True)

@@ -6,20 +6,20 @@ covered: options of Beam, which are passed on as they are.
 
 import argparse
 
-from dp_pipelines.jobs.runners.runner_rules import DEFAULT, NAMES
+from dp_pipelines.jobs.runners.runner_rules import DEFAULT, NAMES, OF_CORE
 
 OF_LOCAL = ("threads", "memory", "spill_folder")
 """Options of the local runner."""
 
 
-def add(parser: argparse.ArgumentParser, without: tuple[str, ...] = ()) -> None:
+def add(parser: argparse.ArgumentParser, *, here: bool = False) -> None:
     """Add the options.
 
     Args:
         parser: of a command that runs jobs.
-        without: runners that the command does not have.
+        here: whether the command has only runners whose workers see this machine.
     """
-    names = [f"{name} (default)" if name == DEFAULT else name for name in NAMES if name not in without]
+    names = [f"{name} (default)" if name == DEFAULT else name for name in (OF_CORE if here else NAMES)]
     group = parser.add_argument_group("runner", "docs/runners.md says which one to choose")
     group.add_argument("--runner", metavar="NAME", default=DEFAULT, help=f"{', '.join(names[:-1])} or {names[-1]}")
     group.add_argument("--threads", metavar="N", help="of the local runner (default: one for each core)")

@@ -55,7 +55,7 @@ OTHERS = (
     "dp_pipelines.data_profile",
     "dp_pipelines.jobs.tune",
     "dp_pipelines.jobs.check",
-    "dp_pipelines.jobs.dataflow",
+    "dp_pipelines.extensions.dataflow",
     "dp_pipelines.jobs.sql.windows",
 )
 SQL = {"dp_pipelines.jobs.sql", "dp_pipelines.jobs.sql.row_expressions", "dp_pipelines.jobs.sql.row_slices"}

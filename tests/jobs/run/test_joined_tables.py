@@ -6,12 +6,10 @@ command line and ledger are the real ones. Not covered: other runners (tests/eng
 """
 
 import io
-import json
 import pathlib
 from collections.abc import Callable
 from typing import Any
 
-import deltalake
 import duckdb
 import numpy as np
 import pyarrow as pa
@@ -234,30 +232,6 @@ def test_a_csv_table_is_joined_to_a_parquet_table(world: World) -> None:
     types = {"person": "int64", "visited": "double", "page": "string"}
     tables = {"orders": {"parquet": "orders.parquet"}, "visits": {"csv": "visits.csv", "types": types}}
     assert statistics(world.write(tables=tables)) == duckdbs(orders(), visits(), "", "AND day = visited")
-
-
-def test_a_table_of_snapshots_is_joined_to_json_lines_and_a_run_id_fixes_its_version(world: World, call: Call) -> None:
-    deltalake.write_deltalake(world.folder / "orders", orders())
-    lines = "".join(json.dumps(row) + "\n" for row in visits().to_pylist())
-    (world.folder / "visits.jsonl").write_text(lines)
-    types = {"person": "int", "visited": "double", "page": "string"}
-
-    def run(name: str, run_id: str, version: int | None = None, **changes: Any) -> Said:
-        delta = {"path": "orders"} if version is None else {"path": "orders", "version": version}
-        tables = {"orders": {"delta": delta}, "visits": {"jsonl": "visits.jsonl", "types": types}}
-        job = world.write(**{"tables": tables, "budget": {"epsilon": 8.0, "delta": 1e-5, "runs": 3}, **changes})
-        return call("run", job, "--output", world.folder / name, "--run-id", run_id)
-
-    assert run("out", "monday").code == 0
-    deltalake.write_deltalake(world.folder / "orders", orders(100), mode="append")
-    moved = run("moved", "monday")
-    assert (moved.code, "'monday'" in moved.err) == (2, True)
-    assert run("again", "monday", version=0).code == 0
-    tables = [pyarrow.parquet.read_table(world.folder / name / "pages.parquet") for name in ("out", "again")]
-    assert tables[0].equals(tables[1])  # the stored release
-    files = {"orders": {"parquet": "orders/*.parquet"}, "visits": {"parquet": "visits.parquet"}}
-    foreign = run("other", "monday", dataset="other", tables=files)
-    assert (foreign.code, "belongs to the account 'shop'" in foreign.err) == (2, True)
 
 
 @pytest.mark.parametrize("union", [False, True])

@@ -21,7 +21,7 @@ OWN_FILES = {
     "dp_pipelines/release/verdicts.py": "a released table",
     "jobs/beam_yaml/transforms.py": "a released table",
     "jobs/outputs/text_tables.py": "a released table",
-    "jobs/run/bucket_staging.py": "a staged table",
+    "dp_pipelines/extensions/dataflow/bucket_staging.py": "a staged table",
     "jobs/run/production.py": "a staged table",
 }
 """Modules that call `ParquetFile`: on files that this library has written, but for the one function."""

@@ -41,20 +41,6 @@ def read(said: dict[str, Any]) -> Any:
     return job_file.read(text, pathlib.Path("job.yaml"), "job.yaml").job.source
 
 
-@pytest.mark.parametrize(
-    "table", [{"delta": {"path": "t", "version": 1.5}}, {"iceberg": {"path": "t", "snapshot": True}}]
-)
-def test_a_snapshot_that_is_no_whole_number_is_refused_once(table: dict[str, dict[str, Any]]) -> None:
-    ((kind, said),) = table.items()
-    with pytest.raises(RequestError) as raised:
-        read(table)
-    field = f"source.{kind}.{list(said)[1]}"
-    assert f"{field}: must be a whole number, or a parameter in braces" in str(raised.value)
-    assert str(raised.value).count("must be") == 1
-    for right in (12, "{version}", None):
-        assert read({kind: {**said, list(said)[1]: right}}) is not None
-
-
 def test_nothing_said_is_the_usual_format() -> None:
     assert source().form == DEFAULT
     assert source(quoted=False).form == CsvFormat(quote=None)

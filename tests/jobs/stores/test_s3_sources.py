@@ -96,13 +96,12 @@ def test_what_is_not_there_is_refused_unpaid(shop: Shop, rows: str, call: Call, 
     assert url in said.err
 
 
-@pytest.mark.parametrize("form", ["parquet", "delta", "iceberg"])
 def test_a_store_that_does_not_answer_is_refused_unpaid(
-    shop: Shop, rows: str, store: Store, call: Call, form: str, monkeypatch: pytest.MonkeyPatch
+    shop: Shop, rows: str, store: Store, call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://user:password@127.0.0.1:9")
-    url = f"{rows}/*.parquet" if form == "parquet" else rows
-    job = shop.write(source={form: url if form == "parquet" else {"path": url}}, stages=PUBLIC)
+    url = f"{rows}/*.parquet"
+    job = shop.write(source={"parquet": url}, stages=PUBLIC)
     said = call("run", job, "--output", shop.folder / "out")
     assert (said.code, shop.charged()) == (2, 0)
     assert f"names {url!r}, but the store does not answer; check AWS_ENDPOINT_URL" in said.err
@@ -110,10 +109,9 @@ def test_a_store_that_does_not_answer_is_refused_unpaid(
     assert "password" not in said.err
 
 
-@pytest.mark.parametrize("form", ["parquet", "delta", "iceberg"])
-def test_credentials_in_a_url_are_refused_and_not_shown(shop: Shop, store: Store, call: Call, form: str) -> None:
+def test_credentials_in_a_url_are_refused_and_not_shown(shop: Shop, store: Store, call: Call) -> None:
     url = "s3://some-key:some-secret@bucket/data"
-    job = shop.write(source={form: url if form == "parquet" else {"path": url}}, stages=PUBLIC)
+    job = shop.write(source={"parquet": url}, stages=PUBLIC)
     for command in ("plan", "run", "check", "describe"):
         said = call(command, job, *(() if command == "plan" else ("--output", shop.folder / "out")))
         assert said.code == 2

@@ -1,1 +1,0 @@
-"""Dataflow: its job graph, and uploads to a bucket."""

@@ -1,1 +1,0 @@
-"""Tables of BigQuery, by its Storage API."""

@@ -1,0 +1,3 @@
+"""What tests of the core share with those of jobs: the command line called in this process."""
+
+from tests.jobs.conftest import call, own_anchors  # noqa: F401 - fixtures
