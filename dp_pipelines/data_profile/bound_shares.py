@@ -18,9 +18,8 @@ from dp_pipelines.data_profile.null_counts import rows_with_null
 from dp_pipelines.kernels import keys, shard
 from dp_pipelines.kernels.columns import gather
 from dp_pipelines.kernels.layout import Layout
-from dp_pipelines.tuning import pairs
-from dp_pipelines.tuning.configuration import Selects
-from dp_pipelines.tuning.variables import WEIGHTS
+from dp_pipelines.planning.selection_chances import Selects
+from dp_pipelines.steps import unbounded_rows
 
 Floats = NDArray[np.float64]
 Codes = NDArray[np.int64]
@@ -119,7 +118,7 @@ def wire(table: pa.Table, of: ProfiledStage, notes: Notes) -> pa.Table:
         notes: takes the numbers.
     """
     without = int(rows_with_null(table, of.layout.units).sum())
-    rows = pairs.wire(table, of.layout, of.columns)
+    rows = unbounded_rows.wire_rows(table, of.layout, of.columns)
     notes.add("rows", table.num_rows)
     notes.add("without_unit", without)
     notes.add("unlisted", table.num_rows - without - rows.num_rows)
@@ -192,7 +191,7 @@ def of_units(rows: pa.Table, of: ProfiledStage, notes: Notes) -> Iterator[tuple[
 def _pairs(rows: pa.Table, layout: Layout, partitions: keys.Keys) -> _UnitPairs:
     units = keys.dense([keys.one_array(rows.column(name)) for name in layout.unit_names])
     width = max(len(partitions), 1)
-    order, codes = pairs.sorted_codes(units.codes * width + partitions.codes)
+    order, codes = unbounded_rows.sorted_codes(units.codes * width + partitions.codes)
     starts = np.flatnonzero(np.diff(codes, prepend=-1))
     sizes = np.diff(np.append(starts, len(codes)))
     unit, partition = np.divmod(codes[starts], width)
@@ -303,7 +302,8 @@ def _groups(found: _UnitPairs, partitions: keys.Keys, level: ProfiledLevel, of: 
     else:
         of_pair, columns = np.zeros(len(found.partition), np.int64), [pa.array(np.zeros(1, np.int16))]
     size = len(columns[0])
-    order, codes = pairs.sorted_codes(found.unit * max(size, 1) + of_pair)  # a unit may have several pairs in a group
+    # A unit may have several pairs in a group.
+    order, codes = unbounded_rows.sorted_codes(found.unit * max(size, 1) + of_pair)
     starts = np.flatnonzero(np.diff(codes, prepend=-1))
     of_group, pair = codes[starts] % max(size, 1), order[starts]
     rows = np.add.reduceat(found.rows[order], starts) if len(starts) else np.zeros(0, np.int64)
@@ -313,7 +313,7 @@ def _groups(found: _UnitPairs, partitions: keys.Keys, level: ProfiledLevel, of: 
         leaves = np.diff(np.append(starts, len(codes)))
         chance = some_kept(found.groups[pair], of.layout.max_partitions, leaves)
     weight = np.ones(len(chance))
-    if level.selects is not None and level.selects.on == WEIGHTS:
+    if level.selects is not None and level.selects.by_weight:
         weight = 1 / np.sqrt(np.minimum(found.groups[pair], of.layout.max_partitions))
     numbers = {
         "units": np.ones(len(chance)),

@@ -11,7 +11,7 @@ from typing import Any
 
 from dp_pipelines.data_profile.bound_shares import ProfiledClip, ProfiledStage
 from dp_pipelines.data_profile.notes import Fact
-from dp_pipelines.tuning.tally import SIZES
+from dp_pipelines.steps.unbounded_rows import SIZES
 
 Facts = Mapping[Fact, float]
 

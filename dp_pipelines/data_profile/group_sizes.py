@@ -1,22 +1,20 @@
 """Groups by size: how many partitions have how many units, and how many of them are likely to be published.
 
 In: groups of all shards of one place. Out: notes by level and size. Holds: each group is counted once; the chance that it is
-published is that of `tuning.selected`, by the selection's own law. NOT private. Not covered: which groups these are: no key
-leaves.
+published is that of `planning.selection_chances`, by the selection's own law. NOT private. Not covered: which groups these are:
+no key leaves.
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from dp_pipelines.data_profile.bound_shares import ProfiledStage
 from dp_pipelines.data_profile.notes import Notes
 from dp_pipelines.kernels import keys, shard
-from dp_pipelines.tuning.selected import selected
-from dp_pipelines.tuning.tally import SIZES
+from dp_pipelines.planning.selection_chances import selected
+from dp_pipelines.steps.unbounded_rows import size_of
 
 NUMBERS = ("units", "rows", "mean", "variance")
 
@@ -52,12 +50,3 @@ def note_sizes(tables: Sequence[pa.Table], number: int, of: ProfiledStage, notes
         notes.add(*about, "units", float(summed["units"][mine].sum()))
         notes.add(*about, "published", float(published[mine].sum()))
         notes.add(*about, "published_rows", float((published * summed["rows"])[mine].sum()))
-
-
-def size_of(units: NDArray[Any]) -> NDArray[np.int64]:
-    """The bucket of each number of units from 1: half a power of ten each, as `tuning.tally` has them.
-
-    >>> size_of(np.array([1, 3, 4, 9, 10, 31, 32])).tolist()
-    [1, 1, 2, 2, 3, 3, 4]
-    """
-    return np.asarray(np.searchsorted(SIZES, units, side="right") + 1, np.int64)

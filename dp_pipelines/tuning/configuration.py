@@ -15,37 +15,12 @@ from typing import Any
 from dp_pipelines.kernels.statistics import Statistic
 from dp_pipelines.metrics import registry
 from dp_pipelines.metrics.base import ROWS as ROWS_STATISTIC
-from dp_pipelines.metrics.base import UNITS as UNITS_STATISTIC
 from dp_pipelines.metrics.base import Basis, Metric
-from dp_pipelines.noise.laws import FlooredLaplace
 from dp_pipelines.planning import choose, stage
+from dp_pipelines.planning.selection_chances import Selects, selects_of
 from dp_pipelines.planning.stage import StagePlan
 from dp_pipelines.query.query import Query
-from dp_pipelines.tuning.variables import ROWS, UNITS, WEIGHTS, ClampedSum, ClippedSum, KeptValues, Variable
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Selects:
-    """How partitions are selected.
-
-    Args:
-        on: the variable that decides: `UNITS` or `WEIGHTS`.
-        law: `gaussian`, `laplace` or `coin`.
-        stddev: of the noise, in units of the variable.
-        threshold: kept at or above, in units of the variable.
-        epsilon, delta: of the coin.
-        min_users: see `PrivatePartitions`.
-        released: whether the compared number itself is published as the number of units.
-    """
-
-    on: Variable = UNITS
-    law: str = "coin"
-    stddev: float = 0.0
-    threshold: float = 0.0
-    epsilon: float = 0.0
-    delta: float = 0.0
-    min_users: int = 0
-    released: bool = False
+from dp_pipelines.tuning.variables import ROWS, UNITS, ClampedSum, ClippedSum, KeptValues, Variable
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -209,23 +184,3 @@ KINDS: Mapping[str, Callable[[str, Metric, Basis, Mapping[str, float]], Estimate
     "mean": _of_mean,
 }
 """The prediction for a metric, by the name that it gives (`Metric.tuned_as`)."""
-
-
-def selects_of(planned: StagePlan) -> Selects | None:
-    """How a stage selects its partitions; None where they are public."""
-    selection = planned.selection
-    if selection is None:
-        return None
-    if selection.noise is None:
-        return Selects(epsilon=selection.epsilon, delta=selection.delta, min_users=selection.min_users)
-    noise = selection.noise
-    laplace = isinstance(noise.law, FlooredLaplace)
-    return Selects(
-        on=WEIGHTS if selection.strategy == "weighted_gaussian" else UNITS,
-        law="laplace" if laplace else "gaussian",
-        stddev=noise.stddev,
-        # A rounded number reaches T if it is at least T - 1/2; a floored one if it is at least T.
-        threshold=(selection.threshold - (0.0 if laplace else 0.5)) * noise.unit,
-        min_users=selection.min_users,
-        released=selection.released and any(s == UNITS_STATISTIC for s in planned.statistics),
-    )

@@ -20,9 +20,10 @@ from dp_pipelines.report.figures import NARROW, WIDE, fitting, grid_up, mark_pla
 from dp_pipelines.report.numbers import public_number
 from dp_pipelines.report.pages import document
 from dp_pipelines.report.svg import HEAT_STEPS, MARK, SvgDrawing
+from dp_pipelines.steps.unbounded_rows import SIZES
 from dp_pipelines.tuning.goal import MEASURES, Goal, Recommendation, Results, Wish, of_sums, parts
 from dp_pipelines.tuning.predicted_errors import HARDLY_EVER
-from dp_pipelines.tuning.tally import SIZES, SUMS
+from dp_pipelines.tuning.tally import SUMS
 
 Setting = Mapping[str, Any]
 

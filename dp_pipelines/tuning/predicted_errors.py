@@ -15,10 +15,10 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from dp_pipelines.planning.selection_chances import MASS, POINTS, Selected, Selects, public, selected
 from dp_pipelines.tuning.bounding_moments import KeptMoments
 from dp_pipelines.tuning.configuration import Configuration, Estimate
-from dp_pipelines.tuning.selected import MASS, POINTS, Selected, public, selected
-from dp_pipelines.tuning.variables import UNITS, KeptValues, Variable
+from dp_pipelines.tuning.variables import UNITS, WEIGHTS, KeptValues, Variable
 
 Floats = NDArray[np.float64]
 
@@ -84,7 +84,8 @@ def errors(
         if selects is None:
             found = public(len(moments.mean(UNITS)))
         else:
-            found = selected(selects, moments.mean(selects.on), moments.covariance(selects.on, selects.on))
+            on = _decides(selects)
+            found = selected(selects, moments.mean(on), moments.covariance(on, on))
         return found, {
             estimate.name: _error(estimate, configuration, moments, found) for estimate in configuration.estimates
         }
@@ -94,8 +95,13 @@ def _error(estimate: Estimate, configuration: Configuration, moments: _Moments, 
     selects = configuration.selects
     if estimate.total == UNITS and selects is not None and selects.released:
         return _of_what_was_compared(estimate, moments, found)
-    on = None if selects is None else selects.on
+    on = None if selects is None else _decides(selects)
     return _of_mean(estimate, moments, found, on) if estimate.divides else _of_sum(estimate, moments, found, on)
+
+
+def _decides(selects: Selects) -> Variable:
+    """Return the variable that decides which partitions are selected."""
+    return WEIGHTS if selects.by_weight else UNITS
 
 
 def _of_what_was_compared(estimate: Estimate, moments: _Moments, found: Selected) -> Error:

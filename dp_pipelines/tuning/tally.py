@@ -11,17 +11,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from dp_pipelines.planning.selection_chances import Selected
+from dp_pipelines.steps.unbounded_rows import size_of
 from dp_pipelines.tuning.bounding_moments import KeptMoments, Pairs
 from dp_pipelines.tuning.configuration import Configuration
 from dp_pipelines.tuning.predicted_errors import PARTS, Error, errors
-from dp_pipelines.tuning.selected import Selected
 from dp_pipelines.tuning.variables import ROWS, UNITS, Variable
 
 Floats = NDArray[np.float64]
-
-LARGEST_SIZE = 20
-SIZES = tuple(10.0 ** (half / 2) for half in range(1, LARGEST_SIZE + 1))
-"""Numbers of units that separate the sizes of partitions: half a power of ten each. Bucket 0 has no units at all."""
 
 KEYS = ("configuration", "metric", "size")
 """The columns that say what a row of sums belongs to."""
@@ -74,7 +71,7 @@ def tally(pairs: Pairs, configurations: Sequence[Configuration], times: float = 
     most_partitions, most_rows = candidates(configurations)
     kept = KeptMoments(pairs, most_partitions, most_rows)
     users, rows = kept.whole(UNITS), kept.whole(ROWS)
-    buckets = np.where(users > 0, np.searchsorted(SIZES, users, side="right") + 1, 0)
+    buckets = size_of(users)
     by_size = np.argsort(buckets, kind="stable")
     sizes, begins = np.unique(buckets[by_size], return_index=True)
     found = []

@@ -13,6 +13,7 @@ import pyarrow as pa
 from dp_pipelines.kernels import shard
 from dp_pipelines.kernels.layout import LARGEST_BATCH, Layout
 from dp_pipelines.release import staging
+from dp_pipelines.steps import unbounded_rows
 from dp_pipelines.steps.flow import Flow
 from dp_pipelines.steps.step import AheadStep, Sharded, Step
 from dp_pipelines.tuning import pairs, tally
@@ -71,7 +72,7 @@ class _ToShards(AheadStep):
     def compute(self, element: pa.Table) -> list[Sharded]:
         cut: list[Sharded] = []
         for begin in range(0, element.num_rows, LARGEST_BATCH):
-            rows = pairs.wire(element.slice(begin, LARGEST_BATCH), self._layout, self._columns)
+            rows = unbounded_rows.wire_rows(element.slice(begin, LARGEST_BATCH), self._layout, self._columns)
             cut += shard.slices(rows, self._layout.unit_names, self._salt, self._shards)
         return cut
 

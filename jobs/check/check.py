@@ -25,7 +25,7 @@ from dp_pipelines.jobs.check import check_graph
 from dp_pipelines.jobs.request import request as requests
 from dp_pipelines.jobs.request.joined_tables import TableRows
 from dp_pipelines.jobs.request.request import Request
-from dp_pipelines.jobs.run import frozen_plans, ledger_account
+from dp_pipelines.jobs.run import frozen_plans, ledger_account, private_folder
 from dp_pipelines.jobs.run.pipelines import quoting_nothing
 from dp_pipelines.jobs.run.run import NO_LEDGER, plan_of
 from dp_pipelines.jobs.runners import doctor, processes
@@ -34,7 +34,6 @@ from dp_pipelines.jobs.spec.job_file import Job
 from dp_pipelines.jobs.spec.table_models import TableModel
 from dp_pipelines.jobs.terminal import silence
 from dp_pipelines.jobs.terminal.progress import Progress
-from dp_pipelines.jobs.tune import private_folder
 from dp_pipelines.kernels.unit_facts import TWIN
 from dp_pipelines.ledger.entries import CHECK
 from dp_pipelines.ledger.journal import now

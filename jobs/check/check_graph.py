@@ -23,11 +23,11 @@ from dp_pipelines.jobs.terminal.progress import Progress
 from dp_pipelines.kernels.unit_facts import TWIN
 from dp_pipelines.metrics.sums import Sum
 from dp_pipelines.noise import entropy
+from dp_pipelines.planning.selection_chances import selects_of
 from dp_pipelines.planning.stage import StagePlan
 from dp_pipelines.query.query import Query
 from dp_pipelines.steps.flow import Flow
 from dp_pipelines.steps.read_files import Shuffled
-from dp_pipelines.tuning.configuration import selects_of
 
 
 def run_check(
@@ -47,7 +47,7 @@ def run_check(
     """
     names = list(request.file.job.stages)
     pipeline = engine.pipeline(progress, len(request.source.files), names)
-    sizes = [shuffled_rows.of_tuning(request, stage) for stage in stages.values()]
+    sizes = [shuffled_rows.of_unbounded(request, stage) for stage in stages.values()]
     sizes += [shuffled_rows.of_examples(request, name) for name in request.tasks]
     shuffled = Shuffled(widest=max(each.widest for each in sizes), together=sum(each.together for each in sizes))
     shards = build.num_shards(request, engine.given, shuffled)

@@ -265,8 +265,7 @@ def _predict(given: argparse.Namespace, rest: list[str]) -> int:
         done = predict.predict(given)
     if done.made_up:
         output.note(f"warning: {predict.WORTHLESS}")
-    with output.printing("; ".join([*done.text.splitlines(), output.LOST])):
-        print(summary.as_json(done.to_json()) if given.json else done.text)
+    summary.print_result(done, in_json=given.json)
     return DONE
 
 
@@ -297,8 +296,7 @@ def _looked(look: Callable[[argparse.Namespace, list[str]], Any], given: argpars
 
     with Stoppable(to_the_end=given.as_command):
         done = look(given, rest)
-    with output.printing("; ".join([*done.text.splitlines(), output.LOST])):
-        print(summary.as_json(done.to_json()) if given.json else done.text)
+    summary.print_result(done, in_json=given.json)
     return DONE
 
 

@@ -23,8 +23,9 @@ import pyarrow.parquet
 
 from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs.request.request import Request, check
-from dp_pipelines.jobs.run import ledger_account
+from dp_pipelines.jobs.run import ledger_account, private_folder
 from dp_pipelines.jobs.run.pipelines import quoting_nothing
+from dp_pipelines.jobs.run.private_folder import PRIVATE
 from dp_pipelines.jobs.run.run import NO_LEDGER
 from dp_pipelines.jobs.runners import doctor, processes
 from dp_pipelines.jobs.spec import job_file
@@ -33,8 +34,7 @@ from dp_pipelines.jobs.spec.job_file import JobFile, Stage
 from dp_pipelines.jobs.spec.validation_errors import nearest
 from dp_pipelines.jobs.terminal import silence
 from dp_pipelines.jobs.terminal.progress import Progress
-from dp_pipelines.jobs.tune import made_up_rows, plans, private_folder, public_sample, suggested_job, tune_grid
-from dp_pipelines.jobs.tune.private_folder import PRIVATE
+from dp_pipelines.jobs.tune import made_up_rows, plans, public_sample, suggested_job, tune_grid
 from dp_pipelines.jobs.tune.tune_grid import Option
 from dp_pipelines.ledger.journal import now
 from dp_pipelines.query.large_list import LargeList

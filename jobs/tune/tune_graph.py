@@ -44,7 +44,7 @@ def run_tuning(
         DamagedInputError, RunFailed: it failed.
     """
     pipeline = engine.pipeline(progress, len(request.source.files), [stage.name])
-    shards = build.num_shards(request, engine.given, shuffled_rows.of_tuning(request, stage))
+    shards = build.num_shards(request, engine.given, shuffled_rows.of_unbounded(request, stage))
     build_tuning(engine.start(pipeline), request, stage, configurations, str(path), shards, salt)
     pipelines.wait(engine, pipeline, request, [stage.name], progress, path.parent)
     if not path.is_file():

@@ -16,7 +16,8 @@ from dp_pipelines.data_profile.bound_shares import ProfiledClip, ProfiledLevel, 
 from dp_pipelines.data_profile.notes import Notes, read_notes
 from dp_pipelines.kernels import contributions, shard
 from dp_pipelines.kernels.layout import Layout
-from dp_pipelines.tuning.configuration import Selects
+from dp_pipelines.planning.selection_chances import Selects
+from dp_pipelines.steps.unbounded_rows import size_of
 
 ROW = st.tuples(
     st.none() | st.integers(0, 4),
@@ -164,7 +165,7 @@ def test_every_choice_of_partitions_is_as_likely_at_every_level(rows: list[tuple
             true_sizes.update({by(pair) for pair in mine})
         about = ("level", str(level), "size")
         found = {fact[3]: number for fact, number in facts.items() if fact[:3] == about and fact[4] == "groups"}
-        wanted = collections.Counter(str(group_sizes.size_of(np.array([size]))[0]) for size in true_sizes.values())
+        wanted = collections.Counter(str(size_of(np.array([size]))[0]) for size in true_sizes.values())
         assert found == dict(wanted)
         assert sum(n for f, n in facts.items() if f[:3] == about and f[4] == "units") == sum(true_sizes.values())
 

@@ -7,9 +7,10 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dp_pipelines.data_profile import findings, group_sizes
+from dp_pipelines.data_profile import findings
 from dp_pipelines.data_profile.bound_shares import ProfiledClip, bucket_of
 from dp_pipelines.data_profile.findings import ProfiledTable
+from dp_pipelines.steps.unbounded_rows import size_of
 
 ANY = st.floats() | st.sampled_from([5e-324, -1e-310, 1e308, -1e308, math.inf, -math.inf])
 
@@ -44,7 +45,7 @@ def test_whatever_rows_add_up_to_a_clip_is_json(sums: list[float], of_sums: bool
 
 def test_each_number_of_units_lies_between_the_ends_of_its_bucket() -> None:
     for units in [*range(1, 200), 999, 1000, 31_622, 31_623, 10**9, 10**12]:
-        bucket = int(group_sizes.size_of(np.array([units]))[0])
+        bucket = int(size_of(np.array([units]))[0])
         low, high = findings._size(bucket)
         assert low <= units
         assert high is None or units < high

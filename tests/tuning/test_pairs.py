@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from dp_pipelines.kernels import shard
 from dp_pipelines.kernels.layout import Layout
+from dp_pipelines.steps import unbounded_rows
 from dp_pipelines.tuning import pairs
 
 LAYOUT = Layout(units=("who",), partitions=("where", "when"), max_partitions=1)
@@ -44,7 +45,7 @@ def expected(rows: list[Any], layout: Layout) -> list[Any]:
 def found(tables: list[pa.Table], layout: Layout, shards: int, places: int, most: int) -> Any:
     cut = collections.defaultdict(list)
     for each in tables:
-        for number, part in shard.slices(pairs.wire(each, layout, ["x"]), layout.unit_names, 7, shards):
+        for number, part in shard.slices(unbounded_rows.wire_rows(each, layout, ["x"]), layout.unit_names, 7, shards):
             cut[number].append(part)
     by_place = collections.defaultdict(list)
     for parts in cut.values():
@@ -77,14 +78,7 @@ def test_pairs_are_those_of_the_rows_however_these_are_cut(
 
 def test_without_numbers_rows_are_counted() -> None:
     rows = table([(1, "a", 1, 0.0), (1, "a", 1, 1.0), (2, "b", 1, 2.0)])
-    of_units = pairs.of_units(pairs.wire(rows, LAYOUT, []), LAYOUT, 0)
+    of_units = pairs.of_units(unbounded_rows.wire_rows(rows, LAYOUT, []), LAYOUT, 0)
     (some,) = pairs.of_partitions([of_units], LAYOUT, [], 10)
     assert sorted(some.rows.tolist()) == [1, 2]
     assert some.values == {}
-
-
-def test_codes_too_large_for_a_packed_sort_are_sorted_all_the_same() -> None:
-    codes = np.array([2**62, 5, 2**62, 1], np.int64)
-    order, ordered = pairs.sorted_codes(codes)
-    assert order.tolist() == [3, 1, 0, 2]
-    assert ordered.tolist() == sorted(codes.tolist())

@@ -27,6 +27,7 @@ from dp_pipelines import (
 )
 from dp_pipelines.kernels import accumulate
 from dp_pipelines.planning.stage import StagePlan
+from dp_pipelines.steps import unbounded_rows
 from dp_pipelines.tuning import pairs, tally
 from dp_pipelines.tuning.configuration import Configuration, configuration
 from dp_pipelines.tuning.goal import Results
@@ -124,7 +125,7 @@ def of_runs(stage: StagePlan) -> tuple[dict[str, float], dict[str, float], float
 
 def predicted(configurations: Sequence[Configuration], stage: StagePlan) -> Results:
     columns = ["price"]
-    of_units = pairs.of_units(pairs.wire(ROWS, stage.layout, columns), stage.layout, 1)
+    of_units = pairs.of_units(unbounded_rows.wire_rows(ROWS, stage.layout, columns), stage.layout, 1)
     sums = [tally.tally(some, configurations) for some in pairs.of_partitions([of_units], stage.layout, columns, 7)]
     listed = 0 if stage.layout.public is None else len(stage.layout.public)
     empty = max(listed - tally.partitions_of(tally.merged(sums)), 0)

@@ -1,7 +1,7 @@
-"""How often a partition is selected, and how selection biases its released numbers.
+"""The chance that a partition is selected, and how selection biases its released numbers.
 
-In: for each partition the mean and variance of the number that selection uses (kept units, or their weights), and the
-law of its noise. Out: probabilities; how being kept shifts and narrows other numbers about the same units; the error of
+In: a planned stage; for each partition the mean and variance of the number that selection uses (kept units, or their
+weights). Out: probabilities; how being kept shifts and narrows other numbers about the same units; the error of
 a published number of units that itself had to reach a threshold. Holds: the laws of the noise and the coin, and the
 threshold, are those of a release; the kept number is assumed to be normal, and everything is integrated over that law.
 Not covered: privacy; that a partition without a kept unit is never released, whatever the noise.
@@ -13,8 +13,10 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
+from dp_pipelines.metrics.base import UNITS
+from dp_pipelines.noise.laws import FlooredLaplace
+from dp_pipelines.planning.stage import StagePlan
 from dp_pipelines.selection import truncated_geometric
-from dp_pipelines.tuning.configuration import Selects
 
 Floats = NDArray[np.float64]
 
@@ -23,6 +25,31 @@ MASS = WEIGHTS / math.sqrt(2 * math.pi)
 """Points and weights that integrate over a standard normal law."""
 
 SMALLEST = 1e-300
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Selects:
+    """How partitions are selected.
+
+    Args:
+        by_weight: whether the weights of units decide, 1 over the square root of how many partitions each keeps; otherwise
+            their number does.
+        law: `gaussian`, `laplace` or `coin`.
+        stddev: of the noise, in units of what decides.
+        threshold: kept at or above, in units of what decides.
+        epsilon, delta: of the coin.
+        min_users: see `PrivatePartitions`.
+        released: whether the compared number itself is published as the number of units.
+    """
+
+    by_weight: bool = False
+    law: str = "coin"
+    stddev: float = 0.0
+    threshold: float = 0.0
+    epsilon: float = 0.0
+    delta: float = 0.0
+    min_users: int = 0
+    released: bool = False
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -42,6 +69,26 @@ class Selected:
     narrowing: Floats
     mean: Floats
     square: Floats
+
+
+def selects_of(planned: StagePlan) -> Selects | None:
+    """Return how a stage selects its partitions; None where they are public."""
+    selection = planned.selection
+    if selection is None:
+        return None
+    if selection.noise is None:
+        return Selects(epsilon=selection.epsilon, delta=selection.delta, min_users=selection.min_users)
+    noise = selection.noise
+    laplace = isinstance(noise.law, FlooredLaplace)
+    return Selects(
+        by_weight=selection.strategy == "weighted_gaussian",
+        law="laplace" if laplace else "gaussian",
+        stddev=noise.stddev,
+        # A rounded number reaches T if it is at least T - 1/2; a floored one if it is at least T.
+        threshold=(selection.threshold - (0.0 if laplace else 0.5)) * noise.unit,
+        min_users=selection.min_users,
+        released=selection.released and any(s == UNITS for s in planned.statistics),
+    )
 
 
 def public(size: int) -> Selected:

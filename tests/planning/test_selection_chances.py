@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from dp_pipelines.planning.selection_chances import Selected, Selects, selected
 from dp_pipelines.selection import truncated_geometric
-from dp_pipelines.tuning.configuration import Selects
-from dp_pipelines.tuning.selected import Selected, selected
 
 MEANS = np.array([0.0, 3.0, 40.0, 60.0, 95.0, 100.0, 104.0, 180.0])
 LAPLACE = Selects(law="laplace", stddev=9.0, threshold=100.0)
