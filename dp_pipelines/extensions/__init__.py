@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 BUILT_IN = {
+    "command:check": "dp_pipelines.extensions.check.command:CHECK",
     "command:describe": "dp_pipelines.extensions.describe.command:DESCRIBE",
     "command:export": "dp_pipelines.extensions.export.command:EXPORT",
 }
@@ -61,7 +62,7 @@ def built_in(kind: str) -> list[str]:
     """Return the names of the installed built-in features of a kind, in the order of the table.
 
     >>> built_in("command")
-    ['describe', 'export']
+    ['check', 'describe', 'export']
     """
     names = [name for listed_kind, _, name in (key.partition(":") for key in BUILT_IN) if listed_kind == kind]
     return [name for name in names if is_installed(kind, name)]

@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 
 FAILED, OVER_BUDGET = 1, 3
 
-ON_ENGINES = ("run", "sql", "doctor", "check", "tune")
+ON_ENGINES = ("run", "sql", "doctor", "tune")
 """Commands of the core that take the options of a runner."""
 
-WITH_ROWS = ("init", "plan", "audit", "run", "sql", "predict", "report", "check", "tune")
+WITH_ROWS = ("init", "plan", "audit", "run", "sql", "predict", "report", "tune")
 """Commands of the core that need Arrow."""
 
 SHORT = ("plan", "run", "sql")
@@ -42,7 +42,6 @@ DESCRIPTION = "Publish differentially private reports from tables of user events
 EXAMPLES = (
     ("init data/*.parquet --unit customer", "a first job file, from names and types of columns"),
     ("plan weekly.yaml", "noise, thresholds and errors, before a row is read"),
-    ("check weekly.yaml --output checked", "look at the rows, for your eyes only"),
     ("run weekly.yaml --output out/weekly", "read, release, publish"),
     ('sql "SELECT ..." --dataset shop ...', "the same for one statement, without a job file"),
     ("report out/*/", "one page of several runs: trends"),
@@ -86,7 +85,6 @@ def parser(added: Mapping[str, Command] | None = None) -> CommandParser:
 
     from dp_pipelines.jobs.cli.arguments import (
         audit_arguments,
-        check_arguments,
         doctor_arguments,
         init_arguments,
         ledger_arguments,
@@ -101,7 +99,7 @@ def parser(added: Mapping[str, Command] | None = None) -> CommandParser:
     plan_arguments.add(command)
     run_arguments.add(command)
     for room in (
-        init_arguments, sql_arguments, audit_arguments, doctor_arguments, predict_arguments, report_arguments, check_arguments,
+        init_arguments, sql_arguments, audit_arguments, doctor_arguments, predict_arguments, report_arguments,
         tune_arguments, ledger_arguments,
     ):  # fmt: skip
         room.add(command)
@@ -171,7 +169,6 @@ def _called(arguments: list[str], *, as_command: bool) -> int:
         "runs": _runs,
         "predict": _predict,
         "report": _report,
-        "check": _check,
         "tune": _tune,
         "schema": _schema,
     }
@@ -278,24 +275,12 @@ def _report(given: argparse.Namespace, rest: list[str]) -> int:
     return DONE
 
 
-def _check(given: argparse.Namespace, rest: list[str]) -> int:
-    from dp_pipelines.jobs.check import check
-
-    return _looked(check.check, given, rest)
-
-
 def _tune(given: argparse.Namespace, rest: list[str]) -> int:
+    from dp_pipelines.jobs.terminal import summary
     from dp_pipelines.jobs.tune import tune
 
-    return _looked(tune.tune, given, rest)
-
-
-def _looked(look: Callable[[argparse.Namespace, list[str]], Any], given: argparse.Namespace, rest: list[str]) -> int:
-    """Look at raw rows, and say where what was seen lies."""
-    from dp_pipelines.jobs.terminal import summary
-
     with Stoppable(to_the_end=given.as_command):
-        done = look(given, rest)
+        done = tune.tune(given, rest)
     summary.print_result(done, in_json=given.json)
     return DONE
 

@@ -12,9 +12,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dp_pipelines.data_profile.chances import some_kept
-from dp_pipelines.data_profile.notes import Notes
-from dp_pipelines.data_profile.null_counts import rows_with_null
+from dp_pipelines.extensions.check.chances import some_kept
+from dp_pipelines.extensions.check.notes import Notes
+from dp_pipelines.extensions.check.null_counts import rows_with_null
 from dp_pipelines.kernels import keys, shard
 from dp_pipelines.kernels.columns import gather
 from dp_pipelines.kernels.layout import Layout

@@ -11,9 +11,9 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dp_pipelines.data_profile import bound_shares, group_sizes
-from dp_pipelines.data_profile.bound_shares import ProfiledClip, ProfiledLevel, ProfiledStage
-from dp_pipelines.data_profile.notes import Notes, read_notes
+from dp_pipelines.extensions.check import bound_shares, group_sizes
+from dp_pipelines.extensions.check.bound_shares import ProfiledClip, ProfiledLevel, ProfiledStage
+from dp_pipelines.extensions.check.notes import Notes, read_notes
 from dp_pipelines.kernels import contributions, shard
 from dp_pipelines.kernels.layout import Layout
 from dp_pipelines.planning.selection_chances import Selects

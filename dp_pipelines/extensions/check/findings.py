@@ -9,8 +9,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dp_pipelines.data_profile.bound_shares import ProfiledClip, ProfiledStage
-from dp_pipelines.data_profile.notes import Fact
+from dp_pipelines.extensions.check.bound_shares import ProfiledClip, ProfiledStage
+from dp_pipelines.extensions.check.notes import Fact
 from dp_pipelines.steps.unbounded_rows import SIZES
 
 Facts = Mapping[Fact, float]

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
-from dp_pipelines.data_profile.notes import Notes
+from dp_pipelines.extensions.check.notes import Notes
 from dp_pipelines.kernels import keys
 from dp_pipelines.kernels.columns import gather
 from dp_pipelines.kernels.columns.matches import Matches

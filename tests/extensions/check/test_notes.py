@@ -4,8 +4,8 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dp_pipelines.data_profile import notes
-from dp_pipelines.data_profile.notes import Notes
+from dp_pipelines.extensions.check import notes
+from dp_pipelines.extensions.check.notes import Notes
 
 NAMES = st.sampled_from(["a", 'a"', "b", "[]", "ä\n", ""])
 COUNTED = st.lists(st.tuples(st.lists(NAMES, min_size=1, max_size=3), st.integers(-(10**6), 10**6)), max_size=20)

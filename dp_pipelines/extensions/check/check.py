@@ -17,11 +17,10 @@ from typing import Any
 
 import pyarrow.parquet
 
-from dp_pipelines.data_profile import findings, profile_page
-from dp_pipelines.data_profile.advice import advice
-from dp_pipelines.data_profile.findings import ProfiledTable, ProfiledUnits
-from dp_pipelines.data_profile.notes import Fact, read_notes
-from dp_pipelines.jobs.check import check_graph
+from dp_pipelines.extensions.check import check_graph, findings, profile_page
+from dp_pipelines.extensions.check.advice import advice
+from dp_pipelines.extensions.check.findings import ProfiledTable, ProfiledUnits
+from dp_pipelines.extensions.check.notes import Fact, read_notes
 from dp_pipelines.jobs.request import request as requests
 from dp_pipelines.jobs.request.joined_tables import TableRows
 from dp_pipelines.jobs.request.request import Request

@@ -7,9 +7,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dp_pipelines.data_profile import findings
-from dp_pipelines.data_profile.bound_shares import ProfiledClip, bucket_of
-from dp_pipelines.data_profile.findings import ProfiledTable
+from dp_pipelines.extensions.check import findings
+from dp_pipelines.extensions.check.bound_shares import ProfiledClip, bucket_of
+from dp_pipelines.extensions.check.findings import ProfiledTable
 from dp_pipelines.steps.unbounded_rows import size_of
 
 ANY = st.floats() | st.sampled_from([5e-324, -1e-310, 1e308, -1e308, math.inf, -math.inf])

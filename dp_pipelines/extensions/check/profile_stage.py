@@ -1,6 +1,6 @@
 """Counts what a stage's bounds keep and how large its groups are, in one pass: rows by unit, groups by partition. NOT private.
 
-In: tables of events. Out: notes (`data_profile.notes`). Holds: two shuffles of data, as a release has; through both, notes travel
+In: tables of events. Out: notes (`notes`). Holds: two shuffles of data, as a release has; through both, notes travel
 under a key of their own; nothing but these leaves. Not covered: privacy; nothing here is a release.
 """
 
@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
 
-from dp_pipelines.data_profile import bound_shares, group_sizes, notes
-from dp_pipelines.data_profile.bound_shares import ProfiledStage
-from dp_pipelines.data_profile.notes import FACT, Notes
+from dp_pipelines.extensions.check import bound_shares, group_sizes, notes
+from dp_pipelines.extensions.check.bound_shares import ProfiledStage
+from dp_pipelines.extensions.check.notes import FACT, Notes
 from dp_pipelines.kernels import shard
 from dp_pipelines.kernels.layout import LARGEST_BATCH
 from dp_pipelines.release import staging

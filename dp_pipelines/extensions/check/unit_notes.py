@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from dp_pipelines.data_profile.notes import Notes
-from dp_pipelines.data_profile.null_counts import nulls_of
+from dp_pipelines.extensions.check.notes import Notes
+from dp_pipelines.extensions.check.null_counts import nulls_of
 from dp_pipelines.jobs.request.train_tasks import Task, Unit
 from dp_pipelines.kernels import keys
 from dp_pipelines.kernels.columns import gather

@@ -8,7 +8,7 @@ covered: keeping it private.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dp_pipelines.data_profile.advice import percent
+from dp_pipelines.extensions.check.advice import percent
 from dp_pipelines.report.numbers import public_number
 from dp_pipelines.report.pages import document
 
@@ -25,6 +25,7 @@ def render(profile: Mapping[str, Any]) -> str:
     advised: Sequence[str] = profile["advice"]
     return document(
         "check.html.j2",
+        package="dp_pipelines.extensions.check",
         title=profile["dataset"],
         date=profile["date"],
         advice=advised[:MOST_ADVICE],

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from dp_pipelines.data_profile.advice import advice, percent
+from dp_pipelines.extensions.check.advice import advice, percent
 
 
 def part(share: float | None, number: float = 10) -> dict[str, Any]:

@@ -8,11 +8,11 @@ import functools
 import pathlib
 from collections.abc import Mapping
 
-from dp_pipelines.data_profile.bound_shares import ProfiledClip, ProfiledLevel, ProfiledStage
-from dp_pipelines.data_profile.profile_stage import OnlyNotes, OnlyRows, notes_written, stage_profiled
-from dp_pipelines.jobs.check.join_notes import CountMatches
-from dp_pipelines.jobs.check.row_notes import LookAtRows, PlacesInRanges
-from dp_pipelines.jobs.check.unit_notes import CountExamples, CountUnitColumns, by_unit
+from dp_pipelines.extensions.check.bound_shares import ProfiledClip, ProfiledLevel, ProfiledStage
+from dp_pipelines.extensions.check.join_notes import CountMatches
+from dp_pipelines.extensions.check.profile_stage import OnlyNotes, OnlyRows, notes_written, stage_profiled
+from dp_pipelines.extensions.check.row_notes import LookAtRows, PlacesInRanges
+from dp_pipelines.extensions.check.unit_notes import CountExamples, CountUnitColumns, by_unit
 from dp_pipelines.jobs.request.joined_tables import TableRows
 from dp_pipelines.jobs.request.request import Request
 from dp_pipelines.jobs.run import build, pipelines, shuffled_rows, tables_read

@@ -7,8 +7,8 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dp_pipelines.data_profile.notes import is_notes, read_notes
-from dp_pipelines.jobs.check.join_notes import CountMatches
+from dp_pipelines.extensions.check.join_notes import CountMatches
+from dp_pipelines.extensions.check.notes import is_notes, read_notes
 from dp_pipelines.steps.unit_join import JoinRows, SideToShards, UnitJoin
 from tests.helpers import joined
 

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from dp_pipelines.data_profile.bound_shares import ProfiledStage
-from dp_pipelines.data_profile.notes import Notes
+from dp_pipelines.extensions.check.bound_shares import ProfiledStage
+from dp_pipelines.extensions.check.notes import Notes
 from dp_pipelines.kernels import keys, shard
 from dp_pipelines.planning.selection_chances import selected
 from dp_pipelines.steps.unbounded_rows import size_of

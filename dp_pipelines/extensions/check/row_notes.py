@@ -1,6 +1,6 @@
 """Shapes rows as a run does, and notes what becomes of them: nulls, what `where` keeps, rows without a match or a unit.
 
-In: tables of rows as they are read. Out: the shaped rows, and notes (`data_profile.notes`) as tables of their own. Holds: the
+In: tables of rows as they are read. Out: the shaped rows, and notes (`notes`) as tables of their own. Holds: the
 rows are those that `ShapeRows` gives; each expression is evaluated once. NOT private.
 """
 
@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dp_pipelines.data_profile.notes import Notes
-from dp_pipelines.data_profile.null_counts import nulls_of, rows_with_null
+from dp_pipelines.extensions.check.notes import Notes
+from dp_pipelines.extensions.check.null_counts import nulls_of, rows_with_null
 from dp_pipelines.jobs.run.row_facts import PASSES
 from dp_pipelines.jobs.sources.event_window import RowWindow
 from dp_pipelines.jobs.sources.lookup import NOTHING, Lookup

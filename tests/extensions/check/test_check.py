@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from dp_pipelines.jobs.check import check
+from dp_pipelines.extensions.check import check
 from dp_pipelines.ledger.ledger import DEFAULT_NAME, Ledger
 from tests.helpers import warm_process
 from tests.jobs.conftest import Said, Shop, purchases, stage

@@ -8,7 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dp_pipelines.data_profile.null_counts import nulls_of, rows_with_null
+from dp_pipelines.extensions.check.null_counts import nulls_of, rows_with_null
+from dp_pipelines.kernels.columns import gather
+from tests.privacy.test_full_dictionaries import MOST, columns
 
 VALUES: list[tuple[pa.DataType, st.SearchStrategy[Any]]] = [
     (pa.int16(), st.none() | st.integers(-5, 5)),
@@ -46,3 +48,12 @@ def test_a_null_that_a_dictionary_holds_counts_for_each_row(indices: list[int | 
     wanted = [index is None or index == 1 for index in indices]
     assert nulls_of(column) == sum(wanted)
     assert rows_with_null(pa.table({"a": column}), ["a"]).tolist() == wanted
+
+
+@pytest.mark.parametrize("index", MOST, ids=str)
+def test_full_codes_have_the_nulls_of_their_values(index: pa.DataType) -> None:
+    for column in columns(index).values():
+        plain = pa.chunked_array([gather.plain(chunk) for chunk in column.chunks])
+        assert nulls_of(column) == nulls_of(plain)
+        named, wanted = pa.table({"a": column}), pa.table({"a": plain})
+        assert rows_with_null(named, ["a"]).tolist() == rows_with_null(wanted, ["a"]).tolist()

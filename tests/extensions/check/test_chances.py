@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dp_pipelines.data_profile.chances import some_kept
+from dp_pipelines.extensions.check.chances import some_kept
 
 
 @given(st.integers(1, 60), st.integers(1, 80), st.data())
