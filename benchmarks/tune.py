@@ -29,14 +29,13 @@ import yaml
 from errors import Floats, Interval, mean_interval
 from measure import REPOSITORY, BenchmarkError, say, versions
 
+from dp_pipelines.extensions.tune import goal, pairs, plans, tally, tune_grid
 from dp_pipelines.jobs.request.request import Request, check
 from dp_pipelines.jobs.run.run import plan_of
 from dp_pipelines.jobs.spec import job_file
-from dp_pipelines.jobs.tune import plans, tune_grid
 from dp_pipelines.kernels import accumulate
 from dp_pipelines.release.draw import draw_release
 from dp_pipelines.steps import unbounded_rows
-from dp_pipelines.tuning import goal, pairs, tally
 
 EXAMPLE = REPOSITORY / "examples" / "ta_feng"
 sys.path.insert(0, str(EXAMPLE))

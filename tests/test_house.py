@@ -20,14 +20,13 @@ from tests.helpers.source import PACKAGE_FOLDERS, ROOT, imports, modules, nodes,
 LAYERS = (
     "errors disk_errors private_folders interrupts checks frozen collect noise kernels selection accounting collected metrics"
     " mechanisms auto_bounds query plan_stages planning ledger release report training audit engine steps"
-    " tuning"
 )
 ORDER = (*LAYERS.split(), "")
 """The rooms of dp_pipelines from the bottom up; each may import itself and what stands before it. "" is `__init__`."""
 
 JOBS_ORDER = (
     *("select", "spec", "terminal", "sql", "stores", "sources", "outputs", "request", "predict", "runners", "run"),
-    *("session", "dataflow", "tune", "init", "collected", "parties", "beam_yaml", "cli"),
+    *("session", "dataflow", "init", "collected", "parties", "beam_yaml", "cli"),
 )
 """The rooms of jobs/ from the bottom up, as in ORDER."""
 

@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 
 FAILED, OVER_BUDGET = 1, 3
 
-ON_ENGINES = ("run", "sql", "doctor", "tune")
+ON_ENGINES = ("run", "sql", "doctor")
 """Commands of the core that take the options of a runner."""
 
-WITH_ROWS = ("init", "plan", "audit", "run", "sql", "predict", "report", "tune")
+WITH_ROWS = ("init", "plan", "audit", "run", "sql", "predict", "report")
 """Commands of the core that need Arrow."""
 
 SHORT = ("plan", "run", "sql")
@@ -93,14 +93,13 @@ def parser(added: Mapping[str, Command] | None = None) -> CommandParser:
         report_arguments,
         run_arguments,
         sql_arguments,
-        tune_arguments,
     )
 
     plan_arguments.add(command)
     run_arguments.add(command)
     for room in (
         init_arguments, sql_arguments, audit_arguments, doctor_arguments, predict_arguments, report_arguments,
-        tune_arguments, ledger_arguments,
+        ledger_arguments,
     ):  # fmt: skip
         room.add(command)
     command(
@@ -169,7 +168,6 @@ def _called(arguments: list[str], *, as_command: bool) -> int:
         "runs": _runs,
         "predict": _predict,
         "report": _report,
-        "tune": _tune,
         "schema": _schema,
     }
     added = extension_command.asked_for(arguments, core)
@@ -272,16 +270,6 @@ def _report(given: argparse.Namespace, rest: list[str]) -> int:
     done = report_command.write_page(given.folders, given.output)
     with output.printing(f"{done}; {output.LOST}"):
         print(done)
-    return DONE
-
-
-def _tune(given: argparse.Namespace, rest: list[str]) -> int:
-    from dp_pipelines.jobs.terminal import summary
-    from dp_pipelines.jobs.tune import tune
-
-    with Stoppable(to_the_end=given.as_command):
-        done = tune.tune(given, rest)
-    summary.print_result(done, in_json=given.json)
     return DONE
 
 

@@ -23,7 +23,6 @@ EXTENSIONS = {
         " jobs.sources.warehouse"
     ),
     "sql_select": "jobs.select jobs.spec.select_stages jobs.cli.sql_command jobs.cli.arguments.sql_arguments",
-    "tune": "jobs.tune tuning jobs.cli.arguments.tune_arguments",
     "dataflow": "jobs.dataflow jobs.runners.dataflow_requirements",
     "federated": "training.federated query.federate_model",
     "pate": "training.teachers query.models.pate_model planning.votes_usefulness report.models.votes_in_words",

@@ -51,8 +51,6 @@ sys.meta_path.insert(0, Asked())
 
 SLOW = ("apache_beam", "duckdb", "flint", "jax", "jinja2", "matplotlib", "numba", "pandas", "scipy", "sqlalchemy")
 OTHERS = (
-    "dp_pipelines.tuning",
-    "dp_pipelines.jobs.tune",
     "dp_pipelines.jobs.dataflow",
     "dp_pipelines.jobs.sql.windows",
 )

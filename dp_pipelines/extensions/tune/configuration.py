@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from dp_pipelines.extensions.tune.variables import ROWS, UNITS, ClampedSum, ClippedSum, KeptValues, Variable
 from dp_pipelines.kernels.statistics import Statistic
 from dp_pipelines.metrics import registry
 from dp_pipelines.metrics.base import ROWS as ROWS_STATISTIC
@@ -20,7 +21,6 @@ from dp_pipelines.planning import choose, stage
 from dp_pipelines.planning.selection_chances import Selects, selects_of
 from dp_pipelines.planning.stage import StagePlan
 from dp_pipelines.query.query import Query
-from dp_pipelines.tuning.variables import ROWS, UNITS, ClampedSum, ClippedSum, KeptValues, Variable
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -1,9 +1,9 @@
-"""The (unit, partition) pairs of a table with all of their rows, for `tuning.bounding_moments`: nothing is bounded.
+"""The (unit, partition) pairs of a table with all of their rows, for `bounding_moments`: nothing is bounded.
 
 In: the rows of the units of a shard (`steps.unbounded_rows`), then the pairs of the partitions of a place. Out: one row per pair
 with p0.., c (partitions of the unit), x0.. (lists of the numbers of its rows), r (rows, if there are no numbers); `Pairs` of some
 partitions at a time. Holds: the rows and partitions are those that a release sees (`kernels.layout`). Not covered: privacy; only
-`dp_pipelines.tuning` may use this.
+`dp_pipelines.extensions.tune` may use this.
 """
 
 from collections.abc import Iterator, Sequence
@@ -11,11 +11,11 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
+from dp_pipelines.extensions.tune.bounding_moments import Pairs
 from dp_pipelines.kernels import keys, shard
 from dp_pipelines.kernels.columns import gather
 from dp_pipelines.kernels.layout import Layout
 from dp_pipelines.steps import unbounded_rows
-from dp_pipelines.tuning.bounding_moments import Pairs
 
 
 def of_units(rows: pa.Table, layout: Layout, columns: int) -> pa.Table:

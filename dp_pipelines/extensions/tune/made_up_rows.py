@@ -18,6 +18,7 @@ import pyarrow.parquet
 
 from dp_pipelines import checks
 from dp_pipelines.errors import RequestError
+from dp_pipelines.extensions.tune.configuration import supported
 from dp_pipelines.jobs.request.request import Request
 from dp_pipelines.jobs.run import synthetic_rows
 from dp_pipelines.jobs.run.synthetic_rows import Assumptions, Values
@@ -26,7 +27,6 @@ from dp_pipelines.jobs.spec.validation_errors import nearest
 from dp_pipelines.jobs.sql.row_expressions import RowExpressions
 from dp_pipelines.kernels import keys
 from dp_pipelines.query.query import PublicPartitions, Query
-from dp_pipelines.tuning.configuration import supported
 
 USERS, PARTITIONS = 10_000, 1_000
 """What is assumed where nothing is declared."""

@@ -11,12 +11,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from dp_pipelines.extensions.tune.bounding_moments import KeptMoments, Pairs
+from dp_pipelines.extensions.tune.configuration import Configuration
+from dp_pipelines.extensions.tune.predicted_errors import PARTS, Error, errors
+from dp_pipelines.extensions.tune.variables import ROWS, UNITS, Variable
 from dp_pipelines.planning.selection_chances import Selected
 from dp_pipelines.steps.unbounded_rows import size_of
-from dp_pipelines.tuning.bounding_moments import KeptMoments, Pairs
-from dp_pipelines.tuning.configuration import Configuration
-from dp_pipelines.tuning.predicted_errors import PARTS, Error, errors
-from dp_pipelines.tuning.variables import ROWS, UNITS, Variable
 
 Floats = NDArray[np.float64]
 

@@ -11,11 +11,11 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from dp_pipelines.jobs.cli.arguments import tune_arguments
+from dp_pipelines.extensions.tune import made_up_rows
+from dp_pipelines.extensions.tune.command import TUNE
 from dp_pipelines.jobs.request.request import Request, check
 from dp_pipelines.jobs.run.synthetic_rows import Assumptions, Values, mean
 from dp_pipelines.jobs.spec.job_file import load
-from dp_pipelines.jobs.tune import made_up_rows
 from dp_pipelines.ledger.ledger import DEFAULT_NAME, Ledger
 from tests.jobs.conftest import Said, Shop, purchases, stage
 
@@ -57,7 +57,7 @@ def assumptions(shop: Shop, *options: str) -> tuple[Request, Assumptions]:
     import argparse
 
     parser = argparse.ArgumentParser()
-    tune_arguments.add(lambda name, words, epilog: parser)
+    TUNE.add(lambda name, words, epilog: parser)
     given = parser.parse_args([str(shop.job), "--output", "x", "--synthetic", *options])
     request = check(load(str(shop.job)), [])
     return request, made_up_rows.assumptions(given, request, "weekly")

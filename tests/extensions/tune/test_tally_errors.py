@@ -14,13 +14,13 @@ import pytest
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
 from dp_pipelines import ContributionBounds, Count, Mean, Plan, PublicPartitions, Query
+from dp_pipelines.extensions.tune import tally
+from dp_pipelines.extensions.tune.configuration import Configuration, configuration
+from dp_pipelines.extensions.tune.tally_errors import Tallied, errors_tallied
 from dp_pipelines.jobs.runners.local import LocalGraph
 from dp_pipelines.jobs.terminal.progress import Progress
 from dp_pipelines.planning.stage import StagePlan
 from dp_pipelines.transforms.beam_flow import Wired
-from dp_pipelines.tuning import tally
-from dp_pipelines.tuning.configuration import Configuration, configuration
-from dp_pipelines.tuning.tally_errors import Tallied, errors_tallied
 from tests.helpers import graph
 
 COLUMNS = ["price"]

@@ -1,6 +1,6 @@
 """Evaluates all configurations of a grid in one pass: rows by unit, pairs by partition, errors into one table. NOT private.
 
-In: tables of events. Out: a Parquet file with sums of errors (`tuning.tally`). Holds: two shuffles of data for any number of
+In: tables of events. Out: a Parquet file with sums of errors (`tally`). Holds: two shuffles of data for any number of
 configurations, columns and metrics, as a release has; nothing but the one small table leaves, and it is written into a private
 folder. Not covered: privacy; nothing here is a release.
 """
@@ -10,14 +10,14 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
 
+from dp_pipelines.extensions.tune import pairs, tally
+from dp_pipelines.extensions.tune.configuration import Configuration
 from dp_pipelines.kernels import shard
 from dp_pipelines.kernels.layout import LARGEST_BATCH, Layout
 from dp_pipelines.release import staging
 from dp_pipelines.steps import unbounded_rows
 from dp_pipelines.steps.flow import Flow
 from dp_pipelines.steps.step import AheadStep, Sharded, Step
-from dp_pipelines.tuning import pairs, tally
-from dp_pipelines.tuning.configuration import Configuration
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

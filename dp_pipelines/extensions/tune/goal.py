@@ -1,6 +1,6 @@
 """The goal of a tuning, and the configuration that comes closest to it.
 
-In: words such as `relative_error(orders) <= 0.1` or `minimize loss`; sums of errors (`tuning.tally`). Out: a goal; a
+In: words such as `relative_error(orders) <= 0.1` or `minimize loss`; sums of errors (`tally`). Out: a goal; a
 number for each configuration; the recommended one. Holds: a goal is read before any row. Not covered: whether anybody
 may see the recommendation, which was found by looking at the rows. NOT private.
 """
@@ -17,8 +17,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dp_pipelines.errors import RequestError
-from dp_pipelines.tuning.configuration import Configuration
-from dp_pipelines.tuning.tally import SUMS
+from dp_pipelines.extensions.tune.configuration import Configuration
+from dp_pipelines.extensions.tune.tally import SUMS
 
 OF_METRICS = {
     "error": "root mean square error over released partitions, in units of the metric",

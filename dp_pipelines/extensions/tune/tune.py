@@ -22,6 +22,11 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from dp_pipelines.errors import RequestError
+from dp_pipelines.extensions.tune import goal as goals
+from dp_pipelines.extensions.tune import made_up_rows, page, plans, public_sample, suggested_job, tune_grid
+from dp_pipelines.extensions.tune.configuration import Configuration, supported
+from dp_pipelines.extensions.tune.goal import Goal, Recommendation, Results
+from dp_pipelines.extensions.tune.tune_grid import Option
 from dp_pipelines.jobs.request.request import Request, check
 from dp_pipelines.jobs.run import ledger_account, private_folder
 from dp_pipelines.jobs.run.pipelines import quoting_nothing
@@ -34,15 +39,9 @@ from dp_pipelines.jobs.spec.job_file import JobFile, Stage
 from dp_pipelines.jobs.spec.validation_errors import nearest
 from dp_pipelines.jobs.terminal import silence
 from dp_pipelines.jobs.terminal.progress import Progress
-from dp_pipelines.jobs.tune import made_up_rows, plans, public_sample, suggested_job, tune_grid
-from dp_pipelines.jobs.tune.tune_grid import Option
 from dp_pipelines.ledger.journal import now
 from dp_pipelines.query.large_list import LargeList
 from dp_pipelines.release import staging
-from dp_pipelines.tuning import goal as goals
-from dp_pipelines.tuning import page
-from dp_pipelines.tuning.configuration import Configuration, supported
-from dp_pipelines.tuning.goal import Goal, Recommendation, Results
 
 WARNING = [
     "PRIVATE: the values that differ from the job were chosen by looking at the raw rows, without privacy. The guarantee of a",
@@ -123,8 +122,8 @@ def tune(given: argparse.Namespace, arguments: Sequence[str]) -> Tuned:
     with silence.silence() as stream, Progress(stream) as progress, contextlib.ExitStack() as until_the_end:
         configurations, stage = plans.configurations(request, name, options, progress.show)
         progress.show("loading")
+        from dp_pipelines.extensions.tune import tune_graph
         from dp_pipelines.jobs.runners import engines
-        from dp_pipelines.jobs.tune import tune_graph
 
         tell = functools.partial(silence.note, stream)
         engine = until_the_end.enter_context(engines.engine(given.runner, arguments, tell))

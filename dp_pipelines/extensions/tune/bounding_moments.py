@@ -3,7 +3,7 @@
 In: the (unit, partition) pairs of some partitions: how many partitions the unit has, how many rows the pair has, a
 number for each row. Out: for each partition and each pair of bounds, the mean, variance and covariance of what is kept.
 Holds: the result equals the sum over units for each pair of bounds (tests). Not covered: privacy, so only
-`dp_pipelines.tuning` may use this; equal rows, which tie in the real choice (`kernels.bounding`) and are drawn
+`dp_pipelines.extensions.tune` may use this; equal rows, which tie in the real choice (`kernels.bounding`) and are drawn
 independently here.
 """
 
@@ -24,7 +24,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from dp_pipelines.tuning.variables import ROWS, UNITS, WEIGHTS, Variable
+from dp_pipelines.extensions.tune.variables import ROWS, UNITS, WEIGHTS, Variable
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]

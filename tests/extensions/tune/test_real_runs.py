@@ -25,12 +25,12 @@ from dp_pipelines import (
     Query,
     Sum,
 )
+from dp_pipelines.extensions.tune import pairs, tally
+from dp_pipelines.extensions.tune.configuration import Configuration, configuration
+from dp_pipelines.extensions.tune.goal import Results
 from dp_pipelines.kernels import accumulate
 from dp_pipelines.planning.stage import StagePlan
 from dp_pipelines.steps import unbounded_rows
-from dp_pipelines.tuning import pairs, tally
-from dp_pipelines.tuning.configuration import Configuration, configuration
-from dp_pipelines.tuning.goal import Results
 from tests.helpers import seeded
 
 RUNS = 250

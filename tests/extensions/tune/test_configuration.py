@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from dp_pipelines import ContributionBounds, Count, Mean, Plan, PrivacyIdCount, PrivatePartitions, Query, Sum, Variance
-from dp_pipelines.tuning.configuration import configuration, scalable, supported, without_scale
+from dp_pipelines.extensions.tune.configuration import configuration, scalable, supported, without_scale
 
 METRICS: dict[str, Any] = {
     "orders": Count(weight=0.5),

@@ -11,8 +11,7 @@ import sys
 import numpy as np
 import pytest
 
-from dp_pipelines.jobs.tune import tune_grid
-from dp_pipelines.tuning import goal
+from dp_pipelines.extensions.tune import goal, tune_grid
 from tests.helpers import seeded
 from tests.helpers.source import ROOT
 

@@ -1,6 +1,6 @@
 """Predicts the error of a metric in each partition, by cause.
 
-In: moments of what is kept (`tuning.bounding_moments`), a configuration. Out: for each partition the probability of
+In: moments of what is kept (`bounding_moments`), a configuration. Out: for each partition the probability of
 being kept, the expected squared error if it is kept, and its parts: what the bound on partitions drops, what the bound
 on rows drops, what clipping takes, the choice of what is kept, the noise, and the bias of publishing only what reached
 a threshold. Holds: a count or a sum is predicted from exact moments, with normal noise or not; a mean, being a
@@ -15,10 +15,10 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from dp_pipelines.extensions.tune.bounding_moments import KeptMoments
+from dp_pipelines.extensions.tune.configuration import Configuration, Estimate
+from dp_pipelines.extensions.tune.variables import UNITS, WEIGHTS, KeptValues, Variable
 from dp_pipelines.planning.selection_chances import MASS, POINTS, Selected, Selects, public, selected
-from dp_pipelines.tuning.bounding_moments import KeptMoments
-from dp_pipelines.tuning.configuration import Configuration, Estimate
-from dp_pipelines.tuning.variables import UNITS, WEIGHTS, KeptValues, Variable
 
 Floats = NDArray[np.float64]
 

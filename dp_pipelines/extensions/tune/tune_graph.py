@@ -1,13 +1,16 @@
 """From a request and its plan to a graph that predicts errors: rows are read as a run reads them, sums are all that is written.
 
 In: a checked request, a planned stage, configurations, a private folder. Out: the graph, for every engine; the file of sums.
-Holds: rows are read once for all configurations. NOT private. Not covered: what the sums mean (`tuning.goal`).
+Holds: rows are read once for all configurations. NOT private. Not covered: what the sums mean (`goal`).
 """
 
 import functools
 import pathlib
 from collections.abc import Sequence
 
+from dp_pipelines.extensions.tune import configuration
+from dp_pipelines.extensions.tune.configuration import Configuration
+from dp_pipelines.extensions.tune.tally_errors import Tallied, errors_tallied
 from dp_pipelines.jobs.request.request import Request
 from dp_pipelines.jobs.run import build, pipelines, shuffled_rows
 from dp_pipelines.jobs.runners.engines import Engine
@@ -15,9 +18,6 @@ from dp_pipelines.jobs.terminal.progress import Progress
 from dp_pipelines.noise import entropy
 from dp_pipelines.planning.stage import StagePlan
 from dp_pipelines.steps.flow import Flow
-from dp_pipelines.tuning import configuration
-from dp_pipelines.tuning.configuration import Configuration
-from dp_pipelines.tuning.tally_errors import Tallied, errors_tallied
 
 
 def run_tuning(

@@ -8,9 +8,9 @@ import pyarrow as pa
 import pytest
 
 from dp_pipelines.errors import RequestError
-from dp_pipelines.tuning import goal, tally
-from dp_pipelines.tuning.configuration import Configuration, Estimate
-from dp_pipelines.tuning.variables import ROWS
+from dp_pipelines.extensions.tune import goal, tally
+from dp_pipelines.extensions.tune.configuration import Configuration, Estimate
+from dp_pipelines.extensions.tune.variables import ROWS
 
 METRICS = ["orders", "revenue"]
 

@@ -4,10 +4,10 @@ import pathlib
 
 import pytest
 
+from dp_pipelines.extensions.tune import suggested_job
 from dp_pipelines.jobs.sources import source_files
 from dp_pipelines.jobs.spec import yaml_lines
 from dp_pipelines.jobs.spec.job_file import JobFile, read
-from dp_pipelines.jobs.tune import suggested_job
 
 JOB = """# a job
 dataset: "on"   # quoted, or YAML 1.1 would read a boolean

@@ -17,13 +17,13 @@ from typing import Any
 from pydantic import ValidationError
 
 from dp_pipelines.errors import RequestError
+from dp_pipelines.extensions.tune.configuration import KINDS, supported
 from dp_pipelines.jobs.request.request import Request
 from dp_pipelines.jobs.spec import validation_errors, yaml_lines
 from dp_pipelines.jobs.spec.content import Path
 from dp_pipelines.jobs.spec.job_file import Job, JobFile, Private, Stage
 from dp_pipelines.jobs.spec.validation_errors import nearest
 from dp_pipelines.query.query import PrivatePartitions, Query
-from dp_pipelines.tuning.configuration import KINDS, supported
 
 MOST = 2000
 """Configurations of one grid."""

@@ -1,6 +1,6 @@
 """The plans of all configurations of a grid, made before a row is read.
 
-In: configurations. Out: for each the public numbers from which its errors follow (`tuning.configuration`). Holds: each number
+In: configurations. Out: for each the public numbers from which its errors follow (`configuration`). Holds: each number
 is that of a plan that the real planner made; configurations that differ only in what calibration does not see (clips and rows
 per partition, in units of which it counts) share one plan. Not covered: which is best.
 """
@@ -10,13 +10,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from dp_pipelines.errors import RequestError
+from dp_pipelines.extensions.tune.configuration import Configuration, configuration, scalable, without_scale
+from dp_pipelines.extensions.tune.tune_grid import Option
 from dp_pipelines.jobs.request.request import Request
 from dp_pipelines.jobs.run.run import plan_of
-from dp_pipelines.jobs.tune.tune_grid import Option
 from dp_pipelines.planning.describe import asked_to_json
 from dp_pipelines.planning.plan import Plan
 from dp_pipelines.planning.stage import StagePlan
-from dp_pipelines.tuning.configuration import Configuration, configuration, scalable, without_scale
 
 
 def configurations(

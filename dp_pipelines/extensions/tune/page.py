@@ -15,15 +15,15 @@ import numpy as np
 from markupsafe import Markup
 from numpy.typing import NDArray
 
+from dp_pipelines.extensions.tune.goal import MEASURES, Goal, Recommendation, Results, Wish, of_sums, parts
+from dp_pipelines.extensions.tune.predicted_errors import HARDLY_EVER
+from dp_pipelines.extensions.tune.tally import SUMS
 from dp_pipelines.report import charts
 from dp_pipelines.report.figures import NARROW, WIDE, fitting, grid_up, mark_places
 from dp_pipelines.report.numbers import public_number
 from dp_pipelines.report.pages import document
 from dp_pipelines.report.svg import HEAT_STEPS, MARK, SvgDrawing
 from dp_pipelines.steps.unbounded_rows import SIZES
-from dp_pipelines.tuning.goal import MEASURES, Goal, Recommendation, Results, Wish, of_sums, parts
-from dp_pipelines.tuning.predicted_errors import HARDLY_EVER
-from dp_pipelines.tuning.tally import SUMS
 
 Setting = Mapping[str, Any]
 
@@ -55,7 +55,7 @@ class TunedPage:
         stage: which was tuned.
         settings: for each configuration, the value of each path that the grid varies.
         own: the number of the unchanged job.
-        results, goal, recommendation: see `tuning.goal`.
+        results, goal, recommendation: see `goal`.
         private: whether it was made from the raw rows, not from a public sample or without rows.
         left_out: metrics without predictions.
         assumed: the assumptions about synthetic rows; empty if rows were read.
@@ -85,6 +85,7 @@ def render(tuned: TunedPage) -> str:
     paths = list(tuned.settings[0])
     return document(
         "tune.html.j2",
+        package="dp_pipelines.extensions.tune",
         title=tuned.title,
         stage=tuned.stage,
         private=tuned.private,

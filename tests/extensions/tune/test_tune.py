@@ -13,9 +13,9 @@ import pyarrow.parquet
 import pytest
 import yaml
 
+from dp_pipelines.extensions.tune import tune, tune_grid
 from dp_pipelines.jobs.run import pipelines
 from dp_pipelines.jobs.spec.job_file import load
-from dp_pipelines.jobs.tune import tune, tune_grid
 from dp_pipelines.ledger.ledger import DEFAULT_NAME, Ledger
 from tests.jobs.conftest import Said, Shop, purchases, stage
 

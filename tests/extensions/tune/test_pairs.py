@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dp_pipelines.extensions.tune import pairs
 from dp_pipelines.kernels import shard
 from dp_pipelines.kernels.layout import Layout
 from dp_pipelines.steps import unbounded_rows
-from dp_pipelines.tuning import pairs
 
 LAYOUT = Layout(units=("who",), partitions=("where", "when"), max_partitions=1)
 LISTED = Layout(units=("who",), partitions=("where", "when"), max_partitions=1, public=(("a", "b"), (1, 2)))

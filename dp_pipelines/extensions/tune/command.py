@@ -1,12 +1,15 @@
-"""The options of the command `tune`.
+"""The command `tune` of the command line: its options, and how its result is shown.
 
-In: the top of the command line. Out: a parser below it. Holds: nothing slow is imported, since `--help` needs nothing.
+In: the top of the command line; parsed arguments. Out: a parser below it; lines on standard output. Holds: nothing slow is
+imported before the command runs, since `--help` needs nothing. Not covered: what the private folder holds (`tune`).
 """
 
 import argparse
 
 from dp_pipelines.jobs.cli.arguments import job_arguments
 from dp_pipelines.jobs.cli.command_parser import MakeParser
+from dp_pipelines.jobs.cli.extension_command import DONE, Command
+from dp_pipelines.jobs.cli.stoppable import Stoppable
 
 EPILOG = """examples:
   dp-pipelines tune weekly.yaml --output tuning --grid "bounds.max_partitions_contributed=4,8,16,32" \\
@@ -28,32 +31,57 @@ partition_loss, lost, lost_rows.
 """
 
 
-def add(make: MakeParser) -> None:
-    """Add the parser of `tune`.
+class _Tune:
+    """The command `tune`."""
 
-    Args:
-        make: adds a command: name, help text, epilog.
-    """
-    parser = make("tune", "compare other bounds, clips and budgets; its output is PRIVATE", EPILOG)
-    parser.add_argument("job", metavar="JOB", help="the job file, YAML or JSON")
-    parser.add_argument(
-        "--grid", metavar="GRID", action="append", default=[], help="a file, or PATH=VALUE,VALUE,...; may be repeated"
-    )
-    parser.add_argument("--output", metavar="DIR", required=True, help="the private folder; it must not exist")
-    parser.add_argument("--stage", metavar="NAME", help="the stage to tune (default: the only aggregate stage)")
-    parser.add_argument(
-        "--goal", metavar="GOAL", action="append", default=[], help="a limit, or a measure to minimize; may be repeated"
-    )
-    parser.add_argument(
-        "--sample",
-        metavar="FILES",
-        action="append",
-        default=[],
-        help="public rows to read instead of the job's: a name or a glob, in the format of the source; NAME=FILES for each of "
-        "several tables",
-    )
-    _add_synthetic(parser)
-    job_arguments.add_look(parser)
+    example = ("tune weekly.yaml --output tuned ...", "errors under other bounds, for your eyes only")
+    takes_runner = True
+    needs_arrow = True
+    defers_collection = False
+
+    def add(self, make: MakeParser) -> None:
+        """Add the parser of `tune`."""
+        parser = make("tune", "compare other bounds, clips and budgets; its output is PRIVATE", EPILOG)
+        parser.add_argument("job", metavar="JOB", help="the job file, YAML or JSON")
+        parser.add_argument(
+            "--grid",
+            metavar="GRID",
+            action="append",
+            default=[],
+            help="a file, or PATH=VALUE,VALUE,...; may be repeated",
+        )
+        parser.add_argument("--output", metavar="DIR", required=True, help="the private folder; it must not exist")
+        parser.add_argument("--stage", metavar="NAME", help="the stage to tune (default: the only aggregate stage)")
+        parser.add_argument(
+            "--goal",
+            metavar="GOAL",
+            action="append",
+            default=[],
+            help="a limit, or a measure to minimize; may be repeated",
+        )
+        parser.add_argument(
+            "--sample",
+            metavar="FILES",
+            action="append",
+            default=[],
+            help="public rows to read instead of the job's: a name or a glob, in the format of the source; NAME=FILES for each "
+            "of several tables",
+        )
+        _add_synthetic(parser)
+        job_arguments.add_look(parser)
+
+    def run(self, given: argparse.Namespace, rest: list[str]) -> int:
+        """Predict errors and print where the private folder is."""
+        from dp_pipelines.extensions.tune import tune
+        from dp_pipelines.jobs.terminal import summary
+
+        with Stoppable(to_the_end=given.as_command):
+            done = tune.tune(given, rest)
+        summary.print_result(done, in_json=given.json)
+        return DONE
+
+
+TUNE: Command = _Tune()
 
 
 def _add_synthetic(parser: argparse.ArgumentParser) -> None:

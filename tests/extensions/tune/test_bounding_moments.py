@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dp_pipelines.tuning import bounding_moments
-from dp_pipelines.tuning.bounding_moments import KeptMoments, Pairs
-from dp_pipelines.tuning.variables import ROWS, UNITS, WEIGHTS, ClampedSum, ClippedSum, KeptValues
+from dp_pipelines.extensions.tune import bounding_moments
+from dp_pipelines.extensions.tune.bounding_moments import KeptMoments, Pairs
+from dp_pipelines.extensions.tune.variables import ROWS, UNITS, WEIGHTS, ClampedSum, ClippedSum, KeptValues
 
 SUM = ClampedSum("x", low=-1.0, high=5.0, centre=2.0)
 VARIABLES = (ROWS, UNITS, KeptValues("x"), SUM, ClippedSum("x", low=0.0, high=9.0), WEIGHTS)
