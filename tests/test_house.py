@@ -25,7 +25,7 @@ ORDER = (*LAYERS.split(), "")
 """The rooms of dp_pipelines from the bottom up; each may import itself and what stands before it. "" is `__init__`."""
 
 JOBS_ORDER = (
-    *("select", "spec", "terminal", "sql", "stores", "sources", "outputs", "request", "predict", "runners", "run"),
+    *("spec", "terminal", "sql", "stores", "sources", "outputs", "request", "predict", "runners", "run"),
     *("session", "dataflow", "init", "collected", "parties", "beam_yaml", "cli"),
 )
 """The rooms of jobs/ from the bottom up, as in ORDER."""
@@ -59,7 +59,7 @@ KINDS_COMPARED = {
     "dp_pipelines.report.ledger_page": "reads the chain's kinds of event, as an export holds them",
     "dp_pipelines.training.kernels.loops": "Numba compiles numbers, no objects",
     "dp_pipelines.training.federated.local_loops": "Numba compiles numbers, no objects",
-    "dp_pipelines.jobs.spec.select_stages": "the tag of a stage, before its model is known",
+    "dp_pipelines.extensions.sql_select.select_stages": "the tag of a stage, before its model is known",
     "dp_pipelines.jobs.spec.collected_job": "the tag of a stage, before its model is known",
     "dp_pipelines.jobs.spec.job_file": "the tag of a stage, before its model is known",
 }

@@ -15,7 +15,7 @@ from pydantic import AfterValidator, ConfigDict, Discriminator, Field, Tag, Vali
 
 from dp_pipelines import checks
 from dp_pipelines.errors import RequestError
-from dp_pipelines.jobs.spec import select_stages, validation_errors, yaml_lines
+from dp_pipelines.jobs.spec import stage_keys, validation_errors, yaml_lines
 from dp_pipelines.jobs.spec.base_models import (
     JobModel,
     NamesOrNone,
@@ -343,8 +343,8 @@ class Job(DeclaredFields):
 
 
 def schema() -> dict[str, Any]:
-    """The JSON schema of job files, with stages that are said as a statement."""
-    return select_stages.with_selected(Job.model_json_schema())
+    """The JSON schema of job files, with keys of stages that extensions add."""
+    return stage_keys.add_to_schema(Job.model_json_schema())
 
 
 class JobFile:
@@ -410,7 +410,7 @@ def checked(document: Content, path: pathlib.Path) -> JobFile:
     Raises:
         RequestError: `validation_errors.JobErrors` with all that is wrong.
     """
-    document = select_stages.expanded(document)
+    document = stage_keys.replace_keys(document)
     data, problems, collected = _without_unknown_kinds(document)
     if collected:  # what else it says is not for this model
         raise validation_errors.JobErrors(collected)

@@ -22,7 +22,6 @@ EXTENSIONS = {
         " jobs.sources.delta_table jobs.sources.iceberg_table jobs.sources.snapshot_rows jobs.sources.snapshot_source"
         " jobs.sources.warehouse"
     ),
-    "sql_select": "jobs.select jobs.spec.select_stages jobs.cli.sql_command jobs.cli.arguments.sql_arguments",
     "dataflow": "jobs.dataflow jobs.runners.dataflow_requirements",
     "federated": "training.federated query.federate_model",
     "pate": "training.teachers query.models.pate_model planning.votes_usefulness report.models.votes_in_words",

@@ -18,6 +18,7 @@ from dp_pipelines import extensions
 from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs.cli import main
 from dp_pipelines.jobs.cli.extension_command import Command
+from dp_pipelines.jobs.spec.stage_keys import StageKey
 from tests.helpers.source import ROOT
 from tests.jobs.conftest import Said
 
@@ -51,7 +52,7 @@ def others(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.P
 
 
 def test_every_entry_of_the_table_offers_what_its_kind_needs_and_every_folder_has_one() -> None:
-    kinds = {"command": Command}
+    kinds = {"command": Command, "stage_key": StageKey}
     for key in extensions.BUILT_IN:
         kind, _, name = key.partition(":")
         assert isinstance(extensions.load(kind, name), kinds[kind])

@@ -10,8 +10,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from dp_pipelines.jobs.select import constants, syntax
-from dp_pipelines.jobs.select.syntax import Node, SelectStatement, StatementError
+from dp_pipelines.extensions.sql_select import constants, syntax
+from dp_pipelines.extensions.sql_select.syntax import Node, SelectStatement, StatementError
 
 Said = tuple[tuple[str | int, ...], Any, int | None]
 """A path in a job, or after "stage" in its stage; what stands there; the character that says it."""

@@ -10,8 +10,8 @@ from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from dp_pipelines.jobs.select import bigquery, constants, grouping_sets, spelling, syntax
-from dp_pipelines.jobs.select.aggregate_calls import (
+from dp_pipelines.extensions.sql_select import bigquery, constants, grouping_sets, spelling, syntax
+from dp_pipelines.extensions.sql_select.aggregate_calls import (
     AggregateCall,
     bare,
     call,
@@ -20,10 +20,10 @@ from dp_pipelines.jobs.select.aggregate_calls import (
     refuse_unknown,
     stem_of,
 )
-from dp_pipelines.jobs.select.clips import Clips
-from dp_pipelines.jobs.select.parse_tree import without_places
-from dp_pipelines.jobs.select.released_columns import ReleasedColumns
-from dp_pipelines.jobs.select.syntax import Node, SelectStatement
+from dp_pipelines.extensions.sql_select.clips import Clips
+from dp_pipelines.extensions.sql_select.released_columns import ReleasedColumns
+from dp_pipelines.extensions.sql_select.syntax import Node, SelectStatement
+from dp_pipelines.jobs.sql.parse_tree import without_places
 
 Path = tuple[str | int, ...]
 

@@ -9,12 +9,12 @@ import pytest
 import yaml
 
 from dp_pipelines.errors import RequestError
+from dp_pipelines.extensions.sql_select.select_stages import expanded
 from dp_pipelines.jobs.request.request import check
 from dp_pipelines.jobs.run.run import plan_of
 from dp_pipelines.jobs.spec import job_file
 from dp_pipelines.jobs.spec.content import Content
 from dp_pipelines.jobs.spec.job_file import Job, JobFile
-from dp_pipelines.jobs.spec.select_stages import expanded
 from tests.helpers.source import ROOT
 
 DEMO = ROOT / "examples" / "ta_feng" / "customers.yaml"
@@ -247,3 +247,11 @@ def test_the_schema_knows_stages_that_are_statements():
         jsonschema.validate(data, schema)
     assert set(schema["$defs"]["Stage"]["properties"]) == set(job_file.Stage.model_fields)
     assert isinstance(Job.model_json_schema(), dict)
+
+
+def test_a_job_takes_the_example_of_the_schema() -> None:
+    (stage,) = job_file.schema()["$defs"]["SelectStage"]["examples"]
+    head = {"dataset": "shop", "privacy_unit": "CUSTOMER_ID", "budget": {"epsilon": 1.0, "delta": 1e-6}}
+    job = {**head, "source": {"parquet": "data/*.parquet"}, "stages": {"weekly": stage}}
+    made = job_file.checked(Content(data=job), pathlib.Path("job.yaml")).job.stages["weekly"]
+    assert list(made.metrics) == ["orders", "price"]

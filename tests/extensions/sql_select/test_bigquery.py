@@ -8,10 +8,10 @@ import pathlib
 import pytest
 import yaml
 
+from dp_pipelines.extensions.sql_select.bigquery import said_in, without_clause
+from dp_pipelines.extensions.sql_select.from_statement import StatementParts, read
+from dp_pipelines.extensions.sql_select.syntax import StatementError
 from dp_pipelines.jobs.request.request import check
-from dp_pipelines.jobs.select.bigquery import said_in, without_clause
-from dp_pipelines.jobs.select.from_statement import StatementParts, read
-from dp_pipelines.jobs.select.syntax import StatementError
 from dp_pipelines.jobs.spec import job_file
 from dp_pipelines.jobs.spec.from_query import Arguments
 from tests.jobs.conftest import Shop

@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from dp_pipelines.errors import RequestError
-from dp_pipelines.jobs.select.parse_tree import is_blank, unknown_field
+from dp_pipelines.jobs.sql.parse_tree import is_blank, unknown_field
 
 if TYPE_CHECKING:
     import duckdb

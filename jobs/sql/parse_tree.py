@@ -2,7 +2,7 @@
 
 In: a field or a node that a whitelist does not know. Out: whether it can be ignored, or words that name it. Holds: a later DuckDB
 may add fields that are off; whatever is on and unknown is refused, with the node's type and DuckDB's version. Not covered: what
-known nodes mean (`syntax`, `jobs.sql.whitelist`, `jobs.sql.windows.window_whitelist`).
+known nodes mean (`whitelist`, `windows.window_whitelist`).
 """
 
 import importlib.metadata

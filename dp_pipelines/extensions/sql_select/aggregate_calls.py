@@ -10,8 +10,8 @@ import difflib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from dp_pipelines.jobs.select import constants, spelling, syntax
-from dp_pipelines.jobs.select.syntax import Node, SelectStatement
+from dp_pipelines.extensions.sql_select import constants, spelling, syntax
+from dp_pipelines.extensions.sql_select.syntax import Node, SelectStatement
 
 RANGE = {
     "sum": "sum",

@@ -6,9 +6,9 @@ import pickle
 import pytest
 
 from dp_pipelines.errors import RequestError
-from dp_pipelines.jobs.select.from_statement import StatementParts, read
-from dp_pipelines.jobs.select.parse_tree import is_blank
-from dp_pipelines.jobs.select.syntax import StatementError, parse, tree_of
+from dp_pipelines.extensions.sql_select.from_statement import StatementParts, read
+from dp_pipelines.extensions.sql_select.syntax import StatementError, parse, tree_of
+from dp_pipelines.jobs.sql.parse_tree import is_blank
 
 UNIT = ["customer"]
 CLIPS = {"price": [0, 1000]}
@@ -382,7 +382,7 @@ def test_a_field_that_nobody_knows_is_refused(kind, path, monkeypatch):
     for step in path:
         node = node[step]
     node["a_later_form"] = {"x": 1}
-    monkeypatch.setattr("dp_pipelines.jobs.select.syntax.tree_of", lambda sql: tree)
+    monkeypatch.setattr("dp_pipelines.extensions.sql_select.syntax.tree_of", lambda sql: tree)
     with pytest.raises(
         StatementError, match="uses field 'a_later_form' of a .* node of DuckDB .*, which is not supported"
     ):

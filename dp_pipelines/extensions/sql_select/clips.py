@@ -11,8 +11,8 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from dp_pipelines.errors import RequestError
-from dp_pipelines.jobs.select.aggregate_calls import AggregateCall
-from dp_pipelines.jobs.select.syntax import SelectStatement
+from dp_pipelines.extensions.sql_select.aggregate_calls import AggregateCall
+from dp_pipelines.extensions.sql_select.syntax import SelectStatement
 from dp_pipelines.metrics import registry
 
 AUTO = "auto"

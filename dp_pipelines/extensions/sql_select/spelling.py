@@ -9,9 +9,9 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from dp_pipelines.jobs.select import syntax
-from dp_pipelines.jobs.select.parse_tree import without_places
-from dp_pipelines.jobs.select.syntax import Node, SelectStatement
+from dp_pipelines.extensions.sql_select import syntax
+from dp_pipelines.extensions.sql_select.syntax import Node, SelectStatement
+from dp_pipelines.jobs.sql.parse_tree import without_places
 
 MOST_BRACKETS = 8
 """Brackets around a part that belong to it."""

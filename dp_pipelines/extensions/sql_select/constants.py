@@ -6,7 +6,7 @@ written. Holds: what is no plain constant is refused at its place. Not covered: 
 
 from typing import Any
 
-from dp_pipelines.jobs.select.syntax import Node, SelectStatement
+from dp_pipelines.extensions.sql_select.syntax import Node, SelectStatement
 
 
 def value(statement: SelectStatement, node: Node, what: str) -> Any:
@@ -20,7 +20,7 @@ def value(statement: SelectStatement, node: Node, what: str) -> Any:
     Raises:
         StatementError: it is something else.
 
-    >>> from dp_pipelines.jobs.select.syntax import parse
+    >>> from dp_pipelines.extensions.sql_select.syntax import parse
     >>> statement = parse("SELECT -1, 0.5, 'a', (3) FROM t")
     >>> [value(statement, node, "an item") for node in statement.node["select_list"]]
     [-1, 0.5, 'a', 3]

@@ -8,7 +8,7 @@ chain are refused where the first entry stands that breaks it. Not covered: whic
 import itertools
 from collections.abc import Sequence
 
-from dp_pipelines.jobs.select.syntax import Node, SelectStatement
+from dp_pipelines.extensions.sql_select.syntax import Node, SelectStatement
 
 HINT = "write GROUP BY ROLLUP (a, b), or sets of which each is a part of the next, such as ((), (a), (a, b))"
 CHOICE = "write GROUP BY ALL, and rollup: beside the statement in a job file: it then chooses among the finest groups"

@@ -9,10 +9,10 @@ import difflib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dp_pipelines.jobs.select import constants, spelling
-from dp_pipelines.jobs.select.aggregate_calls import bare, is_aggregate
-from dp_pipelines.jobs.select.parse_tree import unknown_field, without_places
-from dp_pipelines.jobs.select.syntax import Node, SelectStatement
+from dp_pipelines.extensions.sql_select import constants, spelling
+from dp_pipelines.extensions.sql_select.aggregate_calls import bare, is_aggregate
+from dp_pipelines.extensions.sql_select.syntax import Node, SelectStatement
+from dp_pipelines.jobs.sql.parse_tree import unknown_field, without_places
 
 BESIDE = ("_stddev", "_raw", "_raw_stddev")
 """What is published beside a metric."""

@@ -1,24 +1,25 @@
-"""Stages of a job that are said as a statement: `select: "SELECT region, count(*) AS orders FROM source GROUP BY ALL"`.
+"""The key `select` of a stage: `select: "SELECT region, count(*) AS orders FROM source GROUP BY ALL"`.
 
 In: what a job says. Out: the same with the keys that somebody would write by hand in place of each statement; errors still name
 the place in the statement. Holds: a job that holds no statement stays as it is and loads no parser; what stands beside a
-statement and differs from what it says is refused. Not covered: what a statement means (`jobs.select`).
+statement and differs from what it says is refused. Not covered: what a statement means (`from_statement`).
 """
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
 from dp_pipelines.errors import RequestError
-from dp_pipelines.jobs.spec import example_parts
+from dp_pipelines.jobs.spec import yaml_lines
 from dp_pipelines.jobs.spec.base_models import JobModel
 from dp_pipelines.jobs.spec.content import Content, Path
+from dp_pipelines.jobs.spec.stage_keys import StageKey
 from dp_pipelines.jobs.spec.validation_errors import raise_all
 
 if TYPE_CHECKING:
-    from dp_pipelines.jobs.select.from_statement import StatementParts
+    from dp_pipelines.extensions.sql_select.from_statement import StatementParts
 
 ROLLUP = "rollup"
 """What a statement may say, or its stage beside it: shares of levels have no SQL."""
@@ -28,6 +29,18 @@ SAID = ("partition_by", "metrics", "where", "having", "order_by", "limit")
 
 BESIDE = ("select", "clips", "settings")
 """Keys of a stage that only stand beside a statement."""
+
+EXAMPLE = """
+kind: aggregate
+select: "SELECT PRODUCT, count(*) AS orders, avg(PRICE) AS price FROM source GROUP BY PRODUCT"
+bounds: {max_partitions_contributed: 16, max_contributions_per_partition: 2}
+clips: {PRICE: [0, 1000]}
+settings: {price: {nullable: false, weight: 2}}
+"""
+"""A stage with the key, for the schema."""
+
+TRIAL = "SELECT word, count(*) AS orders FROM source WHERE number > 5 GROUP BY word HAVING count(*) > 1"
+"""A statement that the doctor has read."""
 
 Range = Annotated[
     list[float | str] | dict[str, Any],
@@ -152,8 +165,8 @@ class _Job:
 
     def expand(self, name: str, stage: Mapping[str, Any]) -> None:
         """Put the keys of a stage in place of its statement. Errors as for `expanded`."""
-        from dp_pipelines.jobs.select import from_statement  # loads DuckDB
-        from dp_pipelines.jobs.select.syntax import StatementError
+        from dp_pipelines.extensions.sql_select import from_statement  # loads DuckDB
+        from dp_pipelines.extensions.sql_select.syntax import StatementError
 
         place: Path = ("stages", name)
         for key in SAID:
@@ -289,10 +302,43 @@ def with_selected(schema: Mapping[str, Any]) -> dict[str, Any]:
         "properties": {"kind": kept.pop("kind"), **selected["properties"], **kept},
         "required": ["kind", "select", "bounds"],
     }
-    example_parts.into_schema_of(defined["SelectStage"], "SelectStage")
+    example = yaml_lines.parse(EXAMPLE, "an example of SelectStage").data
+    fields = defined["SelectStage"]["properties"]
+    defined["SelectStage"]["examples"] = [example]
+    defined["SelectStage"]["properties"] = fields | {
+        name: {**fields[name], "examples": [value]} for name, value in example.items()
+    }
     stages = schema["properties"]["stages"]
     either = {
         key: {"anyOf": [held, {"$ref": "#/$defs/SelectStage"}]} for key, held in stages["patternProperties"].items()
     }
     properties = {**schema["properties"], "stages": {**stages, "patternProperties": either}}
     return {**schema, "$defs": defined, "properties": properties}
+
+
+class _Select:
+    """The key `select`."""
+
+    def replace(self, document: Content) -> Content:
+        """Put the keys of a stage in place of each statement."""
+        return expanded(document)
+
+    def add_to_schema(self, schema: Mapping[str, Any]) -> dict[str, Any]:
+        """Add the schema of a stage with a statement."""
+        return with_selected(schema)
+
+    def budget_of(self, value: str) -> dict[str, float]:
+        """Return what BigQuery's clause in a statement says of the budget."""
+        from dp_pipelines.extensions.sql_select import bigquery  # loads DuckDB
+
+        said = bigquery.said_in(value)
+        return {name: said["budget", name] for name in ("epsilon", "delta") if ("budget", name) in said}
+
+    def trials(self) -> dict[str, tuple[Callable[[], object], object]]:
+        """Have one statement read, and compare its metrics."""
+        from dp_pipelines.extensions.sql_select import from_statement  # loads DuckDB
+
+        return {"SELECT": (lambda: list(from_statement.read(TRIAL, unit=["unit"]).stage["metrics"]), ["orders"])}
+
+
+SELECT: StageKey = _Select()

@@ -1,8 +1,8 @@
-"""The command `sql`: one statement and its options, as the job that somebody would write by hand.
+"""One statement and the options of the command `sql`, as the job that somebody would write by hand.
 
 In: the arguments of the command. Out: a job file in memory, its YAML; a run of it. Holds: everything goes the way of a job file;
 errors name options and places in the statement; a ledger is never made beside the rows. Not covered: what the statement means
-(`jobs.select`).
+(`from_statement`).
 """
 
 import argparse
@@ -17,10 +17,10 @@ from typing import Any
 import yaml
 
 from dp_pipelines.errors import RequestError
+from dp_pipelines.extensions.sql_select import from_statement, syntax
 from dp_pipelines.jobs.request.request import Request, check
 from dp_pipelines.jobs.run import run
 from dp_pipelines.jobs.run.run import PublishedRun
-from dp_pipelines.jobs.select import from_statement, syntax
 from dp_pipelines.jobs.sources.source_files import refuse_gzipped
 from dp_pipelines.jobs.spec import csv_arguments, job_file
 from dp_pipelines.jobs.spec.from_query import Arguments
