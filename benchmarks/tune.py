@@ -29,13 +29,13 @@ import yaml
 from errors import Floats, Interval, mean_interval
 from measure import REPOSITORY, BenchmarkError, say, versions
 
+from dp_pipelines.extensions.tune import goal, pairs, plans, tally, tune_grid
 from dp_pipelines.jobs.request.request import Request, check
 from dp_pipelines.jobs.run.run import plan_of
 from dp_pipelines.jobs.spec import job_file
-from dp_pipelines.jobs.tune import plans, tune_grid
 from dp_pipelines.kernels import accumulate
 from dp_pipelines.release.draw import draw_release
-from dp_pipelines.tuning import goal, pairs, tally
+from dp_pipelines.steps import unbounded_rows
 
 EXAMPLE = REPOSITORY / "examples" / "ta_feng"
 sys.path.insert(0, str(EXAMPLE))
@@ -114,7 +114,9 @@ class TaFeng:
         configurations, stage = plans.configurations(self.request, "weekly", options, say)
         columns = list(self.request.queries["weekly"].value_columns)
         most = tally.partitions_at_a_time(*tally.candidates(configurations), len(tally.variables(configurations)))
-        of_units = pairs.of_units(pairs.wire(self.rows, stage.layout, columns), stage.layout, len(columns))
+        of_units = pairs.of_units(
+            unbounded_rows.wire_rows(self.rows, stage.layout, columns), stage.layout, len(columns)
+        )
         some = pairs.of_partitions([of_units], stage.layout, columns, most)
         return goal.Results(tally.merged(tally.tally(each, configurations) for each in some), configurations)
 

@@ -20,14 +20,13 @@ from tests.helpers.source import PACKAGE_FOLDERS, ROOT, imports, modules, nodes,
 LAYERS = (
     "errors disk_errors private_folders interrupts checks frozen collect noise kernels selection accounting collected metrics"
     " mechanisms auto_bounds query plan_stages planning ledger release report training audit engine steps"
-    " tuning data_profile"
 )
 ORDER = (*LAYERS.split(), "")
 """The rooms of dp_pipelines from the bottom up; each may import itself and what stands before it. "" is `__init__`."""
 
 JOBS_ORDER = (
-    *("select", "spec", "terminal", "sql", "stores", "sources", "outputs", "request", "predict", "runners", "run"),
-    *("session", "tune", "check", "init", "collected", "parties", "beam_yaml", "cli"),
+    *("spec", "terminal", "sql", "stores", "sources", "outputs", "request", "predict", "runners", "run"),
+    *("session", "init", "collected", "parties", "beam_yaml", "cli"),
 )
 """The rooms of jobs/ from the bottom up, as in ORDER."""
 
@@ -60,7 +59,7 @@ KINDS_COMPARED = {
     "dp_pipelines.report.ledger_page": "reads the chain's kinds of event, as an export holds them",
     "dp_pipelines.training.kernels.loops": "Numba compiles numbers, no objects",
     "dp_pipelines.training.federated.local_loops": "Numba compiles numbers, no objects",
-    "dp_pipelines.jobs.spec.select_stages": "the tag of a stage, before its model is known",
+    "dp_pipelines.extensions.sql_select.select_stages": "the tag of a stage, before its model is known",
     "dp_pipelines.jobs.spec.collected_job": "the tag of a stage, before its model is known",
     "dp_pipelines.jobs.spec.job_file": "the tag of a stage, before its model is known",
 }

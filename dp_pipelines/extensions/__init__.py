@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 BUILT_IN = {
+    "command:check": "dp_pipelines.extensions.check.command:CHECK",
     "command:describe": "dp_pipelines.extensions.describe.command:DESCRIBE",
     "command:export": "dp_pipelines.extensions.export.command:EXPORT",
     "output:delta": "dp_pipelines.extensions.lake.formats:DELTA_TABLES",
@@ -25,6 +26,9 @@ BUILT_IN = {
     "reader:iceberg": "dp_pipelines.extensions.lake.formats:ICEBERG",
     "reader:bigquery": "dp_pipelines.extensions.lake.formats:BIGQUERY",
     "runner:dataflow": "dp_pipelines.extensions.dataflow.runner:DATAFLOW",
+    "command:sql": "dp_pipelines.extensions.sql_select.command:SQL",
+    "command:tune": "dp_pipelines.extensions.tune.command:TUNE",
+    "stage_key:select": "dp_pipelines.extensions.sql_select.select_stages:SELECT",
 }
 """Kind and name of each feature, and its import path: a module, a colon, an attribute."""
 
@@ -68,7 +72,7 @@ def built_in(kind: str) -> list[str]:
     """Return the names of the installed built-in features of a kind, in the order of the table.
 
     >>> built_in("command")
-    ['describe', 'export']
+    ['check', 'describe', 'export', 'sql', 'tune']
     """
     names = [name for listed_kind, _, name in (key.partition(":") for key in BUILT_IN) if listed_kind == kind]
     return [name for name in names if is_installed(kind, name)]

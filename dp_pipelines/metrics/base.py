@@ -95,7 +95,7 @@ class Metric:
     ranks: ClassVar[bool] = False
     """Whether more of it means a larger partition, so that a report may choose the partitions of its plots by it."""
     tuned_as: ClassVar[str | None] = None
-    """The model by which `dp-pipelines tune` predicts its error (`tuning.configuration.KINDS`); None: it predicts none."""
+    """The model by which `dp-pipelines tune` predicts its error (`KINDS` of the extension); None: it predicts none."""
     needs_row_bound: ClassVar[bool] = True
     takes_stddev: ClassVar[bool] = False
     stddev_is_public: ClassVar[bool] = True

@@ -11,7 +11,6 @@ import pathlib
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
 
 from dp_pipelines import extensions
 from dp_pipelines.disk_errors import NO_TMPDIR, DiskError, reason_of
@@ -23,28 +22,22 @@ from dp_pipelines.jobs.cli.stoppable import Stoppable
 from dp_pipelines.jobs.runners import late_collection
 from dp_pipelines.jobs.terminal import output
 
-if TYPE_CHECKING:
-    from dp_pipelines.jobs.run.run import PublishedRun
-    from dp_pipelines.jobs.spec.job_file import JobFile
-
 FAILED, OVER_BUDGET = 1, 3
 
-ON_ENGINES = ("run", "sql", "doctor", "check", "tune")
+ON_ENGINES = ("run", "doctor")
 """Commands of the core that take the options of a runner."""
 
-WITH_ROWS = ("init", "plan", "audit", "run", "sql", "predict", "report", "check", "tune")
+WITH_ROWS = ("init", "plan", "audit", "run", "predict", "report")
 """Commands of the core that need Arrow."""
 
-SHORT = ("plan", "run", "sql")
+SHORT = ("plan", "run")
 """Commands of the core whose process is so short that cyclic garbage is collected late."""
 
 DESCRIPTION = "Publish differentially private reports from tables of user events."
 EXAMPLES = (
     ("init data/*.parquet --unit customer", "a first job file, from names and types of columns"),
     ("plan weekly.yaml", "noise, thresholds and errors, before a row is read"),
-    ("check weekly.yaml --output checked", "look at the rows, for your eyes only"),
     ("run weekly.yaml --output out/weekly", "read, release, publish"),
-    ('sql "SELECT ..." --dataset shop ...', "the same for one statement, without a job file"),
     ("report out/*/", "one page of several runs: trends"),
     ("schema > job.schema.json", "for editors"),
 )
@@ -86,7 +79,6 @@ def parser(added: Mapping[str, Command] | None = None) -> CommandParser:
 
     from dp_pipelines.jobs.cli.arguments import (
         audit_arguments,
-        check_arguments,
         doctor_arguments,
         init_arguments,
         ledger_arguments,
@@ -94,15 +86,13 @@ def parser(added: Mapping[str, Command] | None = None) -> CommandParser:
         predict_arguments,
         report_arguments,
         run_arguments,
-        sql_arguments,
-        tune_arguments,
     )
 
     plan_arguments.add(command)
     run_arguments.add(command)
     for room in (
-        init_arguments, sql_arguments, audit_arguments, doctor_arguments, predict_arguments, report_arguments, check_arguments,
-        tune_arguments, ledger_arguments,
+        init_arguments, audit_arguments, doctor_arguments, predict_arguments, report_arguments,
+        ledger_arguments,
     ):  # fmt: skip
         room.add(command)
     command(
@@ -166,13 +156,10 @@ def _called(arguments: list[str], *, as_command: bool) -> int:
         "audit": _audit,
         "doctor": _doctor,
         "run": _run,
-        "sql": _sql,
         "ledger": _ledger,
         "runs": _runs,
         "predict": _predict,
         "report": _report,
-        "check": _check,
-        "tune": _tune,
         "schema": _schema,
     }
     added = extension_command.asked_for(arguments, core)
@@ -265,8 +252,7 @@ def _predict(given: argparse.Namespace, rest: list[str]) -> int:
         done = predict.predict(given)
     if done.made_up:
         output.note(f"warning: {predict.WORTHLESS}")
-    with output.printing("; ".join([*done.text.splitlines(), output.LOST])):
-        print(summary.as_json(done.to_json()) if given.json else done.text)
+    summary.print_result(done, in_json=given.json)
     return DONE
 
 
@@ -279,30 +265,8 @@ def _report(given: argparse.Namespace, rest: list[str]) -> int:
     return DONE
 
 
-def _check(given: argparse.Namespace, rest: list[str]) -> int:
-    from dp_pipelines.jobs.check import check
-
-    return _looked(check.check, given, rest)
-
-
-def _tune(given: argparse.Namespace, rest: list[str]) -> int:
-    from dp_pipelines.jobs.tune import tune
-
-    return _looked(tune.tune, given, rest)
-
-
-def _looked(look: Callable[[argparse.Namespace, list[str]], Any], given: argparse.Namespace, rest: list[str]) -> int:
-    """Look at raw rows, and say where what was seen lies."""
-    from dp_pipelines.jobs.terminal import summary
-
-    with Stoppable(to_the_end=given.as_command):
-        done = look(given, rest)
-    with output.printing("; ".join([*done.text.splitlines(), output.LOST])):
-        print(summary.as_json(done.to_json()) if given.json else done.text)
-    return DONE
-
-
 def _plan(given: argparse.Namespace, rest: list[str]) -> int:
+    from dp_pipelines.jobs.cli import shown_plan
     from dp_pipelines.jobs.spec import job_file
     from dp_pipelines.jobs.spec.content import is_collected
 
@@ -313,21 +277,8 @@ def _plan(given: argparse.Namespace, rest: list[str]) -> int:
 
         return collected_commands.plan(collected_job.checked(content, pathlib.Path(given.job)), given)
     file = job_file.checked(content, pathlib.Path(given.job))
-    return _print_plan(_planned(file, given.param, given.group), given.json, explain=given.explain)
-
-
-def _print_plan(plan: dict[str, Any], as_json: bool, *, explain: bool = False, above: str = "") -> int:
-    from dp_pipelines.jobs.terminal import summary
-
-    with output.printing():
-        if as_json:
-            print(summary.as_json(plan))
-            return DONE
-        if above:
-            print(above)
-        summary.print_plan(plan, sys.stdout)
-        if explain:
-            summary.print_explanation(plan, sys.stdout)
+    shown = shown_plan.planned(file, given.param, () if given.group is None else (given.group,))
+    shown_plan.print_plan(shown, in_json=given.json, explain=given.explain)
     return DONE
 
 
@@ -339,14 +290,6 @@ def _audit(given: argparse.Namespace, rest: list[str]) -> int:
     with output.printing():
         output.print_styled(summary.as_json(found.to_json()) if given.json else audit_command.text(found, sys.stdout))
     return DONE if found.agrees else FAILED
-
-
-def _planned(file: "JobFile", given: list[str], group: int | None = None) -> dict[str, Any]:
-    """The plan of a job as JSON values, with what a group of units is guaranteed."""
-    from dp_pipelines.jobs.cli import shown_plan
-
-    shown = shown_plan.planned(file, given, () if group is None else (group,))
-    return shown.plan if not shown.groups else {**shown.plan, "group": shown.groups[0].to_json()}
 
 
 def _doctor(given: argparse.Namespace, rest: list[str]) -> int:
@@ -361,12 +304,13 @@ def _doctor(given: argparse.Namespace, rest: list[str]) -> int:
 
 
 def _run(given: argparse.Namespace, rest: list[str]) -> int:
+    from dp_pipelines.jobs.cli import shown_run
     from dp_pipelines.jobs.run.run import run
     from dp_pipelines.jobs.spec import job_file
     from dp_pipelines.jobs.spec.content import is_collected
 
     content = job_file.content_of(given.job)
-    _check_output(given.output)
+    shown_run.refuse_output(given.output)
     if is_collected(content):
         from dp_pipelines.jobs.cli import collected_commands
         from dp_pipelines.jobs.spec import collected_job
@@ -395,50 +339,8 @@ def _run(given: argparse.Namespace, rest: list[str]) -> int:
                 file, given.output, given=given.param, run_id=given.run_id, arguments=rest, ledger=given.ledger,
                 runner=given.runner, anchor=given.anchor,
             )  # fmt: skip
-        return _shown(published, given.json)
-
-
-def _sql(given: argparse.Namespace, rest: list[str]) -> int:
-    from dp_pipelines.jobs.cli import sql_command
-
-    file = sql_command.job_of(given)
-    if given.plan:
-        return _print_plan(_planned(file, []), given.json, above=sql_command.as_yaml(file))
-    _check_output(given.output or "")
-    with Stoppable(to_the_end=given.as_command) as stoppable:
-        return _shown(sql_command.carry_out(file, given, rest, stoppable.makes), given.json)
-
-
-def _shown(published: "PublishedRun", as_json: bool) -> int:
-    """Show what a run has published."""
-    from dp_pipelines.jobs.terminal import summary
-
-    shown = published.folder if published.place is None else published.place.shown
-    done = f"published in {shown}; its summary could not be shown here"
-    try:
-        with output.printing(done):
-            if as_json:
-                told = summary.release_json(
-                    published.folder, published.manifest, again=published.again, place=str(shown)
-                )
-                print(summary.as_json(told))
-            else:
-                summary.print_release(published.folder, sys.stdout, again=published.again, place=str(shown))
-    except (Exception, KeyboardInterrupt):
-        # The release is visible: whatever stands in the way of showing it, the run is done. Nothing of the cause is told,
-        # since it may quote a released key in a form that terminals take for a command.
-        output.point_nowhere(1)
-        output.note(f"note: {done}")
-    if published.place is not None:
-        published.place.clear()
-    return DONE
-
-
-def _check_output(folder: str) -> None:
-    try:
-        os.path.abspath(folder).encode()
-    except UnicodeEncodeError:  # libraries that write files know paths as UTF-8 only
-        raise RequestError(field="--output", message="is not a UTF-8 path", hint="choose another name") from None
+        shown_run.print_run(published, in_json=given.json)
+        return DONE
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """The plan of a job as commands show it: from the cache if it is there, with what larger groups of units are guaranteed.
 
 In: a checked job file and parameters. Out: the plan as JSON values, and what it was made from. Holds: no row is read. Not
-covered: how it is printed (`terminal.summary`).
+covered: how it is laid out (`terminal.summary`).
 """
 
 import contextlib
@@ -37,6 +37,10 @@ class ShownPlan:
     plan: dict[str, Any]
     groups: tuple[GroupGuarantee, ...]
     request: Request | None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the plan as JSON values, with what a group of the first size is guaranteed."""
+        return self.plan if not self.groups else {**self.plan, "group": self.groups[0].to_json()}
 
 
 MANY_STAGES = 50
@@ -80,3 +84,26 @@ def planned(file: JobFile, given: Sequence[str], groups: Sequence[int] = ()) -> 
         plan_cache.store(name, "shown", plan)
         guaranteed = tuple(group_guarantee(made.all_mechanisms(), units=size, **made.accounted) for size in groups)
     return ShownPlan(stages=stages, plan=with_limits(plan, file.job), groups=guaranteed, request=request)
+
+
+def print_plan(shown: ShownPlan, *, in_json: bool, explain: bool = False, above: str = "") -> None:
+    """Print a plan.
+
+    Args:
+        shown: the plan.
+        in_json: whether to print JSON instead of text.
+        explain: whether the text says how the numbers were chosen.
+        above: what stands above the text.
+    """
+    from dp_pipelines.jobs.terminal import summary
+
+    plan = shown.to_json()
+    with output.printing():
+        if in_json:
+            print(summary.as_json(plan))
+            return
+        if above:
+            print(above)
+        summary.print_plan(plan, sys.stdout)
+        if explain:
+            summary.print_explanation(plan, sys.stdout)

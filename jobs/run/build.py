@@ -178,7 +178,7 @@ def rows_of_stage(start: Flow, request: Request, stage: StagePlan, shards: int, 
     """
     query = request.queries[stage.name]
     read = request.units[stage.name].columns if stage.name in request.units else query.columns
-    rows = _counted(start, request, shuffled_rows.of_tuning(request, stage), shards, salt)
+    rows = _counted(start, request, shuffled_rows.of_unbounded(request, stage), shards, salt)
     return _over_units(_shaped(rows, request, tuple(read)), request, stage, shards, salt)
 
 

@@ -54,12 +54,12 @@ def of_examples(request: Request, name: str) -> Shuffled:
     return _of(request, [[row_bytes.of_columns(_types_before(request), request.tasks[name].columns)]])
 
 
-def of_tuning(request: Request, stage: StagePlan) -> Shuffled:
-    """Rows of the pipeline that predicts the errors of a stage: with all columns that metrics read, whole.
+def of_unbounded(request: Request, stage: StagePlan) -> Shuffled:
+    """Rows of a pipeline that sees those of a stage before any bound: with all columns that metrics read, whole.
 
     Args:
         request: what is read.
-        stage: that is tuned.
+        stage: whose rows these are.
     """
     columns = row_bytes.of_columns(_types(request, stage.reads.of), stage.query.columns)
     return _of(request, [[*_of_stage(request, stage), columns]])

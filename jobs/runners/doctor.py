@@ -207,6 +207,7 @@ def disk() -> Iterator[CheckResult]:
 def process() -> Iterator[CheckResult]:
     """Check the packages of this process: their versions, and whether DuckDB answers expressions as expected."""
     from dp_pipelines import __version__
+    from dp_pipelines.jobs.spec import stage_keys
     from dp_pipelines.jobs.sql import trial_expressions
 
     core = [f"{name} {importlib.metadata.version(package)}" for package, name in CORE.items()]
@@ -214,7 +215,7 @@ def process() -> Iterator[CheckResult]:
     yield CheckResult(what="this process", said=said)
     optional = [f"{package} {version}" for package in OPTIONAL if (version := _version(package))]
     yield CheckResult(what="optional packages", said=", ".join(optional) or "none")
-    what, wrong = "SQL expressions", trial_expressions.unexpected()
+    what, wrong = "SQL expressions", trial_expressions.unexpected(stage_keys.trials())
     if wrong:
         said = f"are not answered as expected: {', '.join(wrong)}"
         hint = "install a version of DuckDB that was tried: requirements-newest.lock"

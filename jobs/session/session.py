@@ -30,6 +30,7 @@ from dp_pipelines.jobs.session.result import Release, left_in_words
 from dp_pipelines.jobs.session.session_account import SessionBudget
 from dp_pipelines.jobs.sources import late_pandas, source_files, tables
 from dp_pipelines.jobs.sources.source_files import Source
+from dp_pipelines.jobs.spec import stage_keys
 from dp_pipelines.jobs.spec.from_query import job_of, job_of_statement
 from dp_pipelines.jobs.spec.job_file import JobFile
 from dp_pipelines.jobs.terminal import output, summary
@@ -260,13 +261,11 @@ class Session:
             RequestError: it is wrong by public facts; nothing is spent. With the place in the statement.
             BudgetError, LedgerError, DamagedInputError, RunFailed, PublishError: as for `query`.
         """
-        from dp_pipelines.jobs.select import bigquery  # loads DuckDB
-
         if not isinstance(statement, str):
             raise RequestError(field="statement", message="must be text", hint="write a SELECT statement")
-        said = bigquery.said_in(statement)
+        said = stage_keys.load("select", "statement").budget_of(statement)
         given = {"epsilon": epsilon, "delta": delta}
-        cost = {key: said.get(("budget", key)) if held is None else held for key, held in given.items()}
+        cost = {key: said.get(key) if held is None else held for key, held in given.items()}
         if cost["epsilon"] is None:
             raise RequestError(field="epsilon", message="is missing", hint="write e.g. epsilon=0.5")
 

@@ -229,15 +229,6 @@ PARTS: dict[str, tuple[str, ...]] = {
         "{by: arm, baseline: A, metrics: [revenue, revenue / orders], share: 0.5}",
         "{by: arm, baseline: A, metrics: [revenue], intervals: noise}",
     ),
-    "SelectStage": (
-        """
-        kind: aggregate
-        select: "SELECT PRODUCT, count(*) AS orders, avg(PRICE) AS price FROM source GROUP BY PRODUCT"
-        bounds: {max_partitions_contributed: 16, max_contributions_per_partition: 2}
-        clips: {PRICE: [0, 1000]}
-        settings: {price: {nullable: false, weight: 2}}
-        """,
-    ),
     "Bounds": (
         "{max_partitions_contributed: 16, max_contributions_per_partition: 2}",
         "{max_partitions_contributed: auto, partition_candidates: [1, 2, 4, 8], max_contributions_per_partition: 2}",

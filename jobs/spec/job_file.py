@@ -25,7 +25,7 @@ from pydantic import (
 
 from dp_pipelines import checks, extensions
 from dp_pipelines.errors import RequestError
-from dp_pipelines.jobs.spec import extension_keys, select_stages, validation_errors, yaml_lines
+from dp_pipelines.jobs.spec import extension_keys, stage_keys, validation_errors, yaml_lines
 from dp_pipelines.jobs.spec.base_models import (
     JobModel,
     NamesOrNone,
@@ -357,13 +357,13 @@ class Job(DeclaredFields):
 
 
 def schema() -> dict[str, Any]:
-    """The JSON schema of job files, with stages that are said as a statement, and with keys of other distributions."""
+    """The JSON schema of job files, with keys of stages that extensions add, and with keys of other distributions."""
     readers, outputs = (extensions.third_party(kind) for kind in (READER, OUTPUT))
     model = _with_keys(
         extension_keys.usable(READER, SourceKey, (name for name in readers if name not in TableModel.model_fields)),
         extension_keys.usable(OUTPUT, OutputKeys, (name for name in outputs if name not in OutputsModel.model_fields)),
     )
-    return select_stages.with_selected(model.model_json_schema())
+    return stage_keys.add_to_schema(model.model_json_schema())
 
 
 def _model_for(data: Any) -> type[Job]:
@@ -471,7 +471,7 @@ def checked(document: Content, path: pathlib.Path) -> JobFile:
     Raises:
         RequestError: `validation_errors.JobErrors` with all that is wrong.
     """
-    document = select_stages.expanded(document)
+    document = stage_keys.replace_keys(document)
     data, problems, collected = _without_unknown_kinds(document)
     if collected:  # what else it says is not for this model
         raise validation_errors.JobErrors(collected)

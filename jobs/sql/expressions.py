@@ -16,11 +16,11 @@ import duckdb
 import pyarrow as pa
 
 from dp_pipelines.errors import RequestError
-from dp_pipelines.jobs.select.parse_tree import without_places
 from dp_pipelines.jobs.spec import job_parameters
 from dp_pipelines.jobs.spec.job_parameters import Value
 from dp_pipelines.jobs.spec.validation_errors import UNIT_OF_SOURCE, raise_all
 from dp_pipelines.jobs.sql import dry_run, guards, row_calculator, whitelist
+from dp_pipelines.jobs.sql.parse_tree import without_places
 from dp_pipelines.jobs.sql.row_expressions import Expression, RowExpressions
 from dp_pipelines.kernels import keys
 

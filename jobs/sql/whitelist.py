@@ -12,10 +12,10 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from dp_pipelines.errors import RequestError
-from dp_pipelines.jobs.select.parse_tree import is_blank, unknown_field, unknown_node
 from dp_pipelines.jobs.spec.job_parameters import SQL_PREFIX
 from dp_pipelines.jobs.spec.validation_errors import nearest
 from dp_pipelines.jobs.sql import functions
+from dp_pipelines.jobs.sql.parse_tree import is_blank, unknown_field, unknown_node
 
 Node = dict[str, Any]
 

@@ -8,7 +8,7 @@ import json
 import math
 import pathlib
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 import rich.box
 from rich.console import Console
@@ -22,6 +22,7 @@ from dp_pipelines.accounting.shown_costs import left_number as left_number
 from dp_pipelines.accounting.shown_costs import number as number
 from dp_pipelines.accounting.shown_costs import spent_number as spent_number
 from dp_pipelines.errors import RequestError
+from dp_pipelines.jobs.terminal import output
 from dp_pipelines.jobs.terminal.console import HarmlessConsole
 from dp_pipelines.jobs.terminal.released_rows import notes_of, print_stage, shown
 from dp_pipelines.planning import power
@@ -430,6 +431,30 @@ def _listed_measures(measures: Mapping[str, Any]) -> str:
 def as_json(value: Any) -> str:
     """JSON for scripts."""
     return json.dumps(value, indent=2, sort_keys=False, allow_nan=False)
+
+
+class Result(Protocol):
+    """What a command has written, as it may be printed."""
+
+    @property
+    def text(self) -> str:
+        """Lines for people."""
+        ...
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the same as JSON values."""
+        ...
+
+
+def print_result(result: Result, *, in_json: bool) -> None:
+    """Print what a command has written; if standard output cannot be written, standard error says it.
+
+    Args:
+        result: of the command.
+        in_json: whether to print JSON instead of text.
+    """
+    with output.printing("; ".join([*result.text.splitlines(), output.LOST])):
+        print(as_json(result.to_json()) if in_json else result.text)
 
 
 def release_json(folder: pathlib.Path, manifest: Mapping[str, Any], *, again: bool, place: str = "") -> dict[str, Any]:

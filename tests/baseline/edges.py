@@ -17,9 +17,6 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 from tests.helpers.source import imports, modules
 
 EXTENSIONS = {
-    "sql_select": "jobs.select jobs.spec.select_stages jobs.cli.sql_command jobs.cli.arguments.sql_arguments",
-    "tune": "jobs.tune tuning jobs.cli.arguments.tune_arguments",
-    "check": "jobs.check data_profile jobs.cli.arguments.check_arguments",
     "federated": "training.federated query.federate_model",
     "pate": "training.teachers query.models.pate_model planning.votes_usefulness report.models.votes_in_words",
     "local_dp": (

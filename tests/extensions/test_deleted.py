@@ -61,8 +61,8 @@ def test_a_deleted_extension_takes_its_command_and_help_with_it(
     command = ("-m", "dp_pipelines.jobs.cli.main")
     listing = python(copy, *command, "--help")
     assert listing.returncode == 0
-    assert f" {name} " in python(ROOT, *command, "--help").stdout
-    assert f" {name} " not in listing.stdout
+    assert f"\n    {name} " in python(ROOT, *command, "--help").stdout
+    assert f"\n    {name} " not in listing.stdout
     for arguments in ((name, "job.yaml"), (name, "--help")):
         refused = python(copy, *command, *arguments)
         assert refused.returncode == 2
@@ -183,6 +183,51 @@ def test_a_deleted_extension_takes_its_runner_and_help_with_it(
     assert name in python(ROOT, *command, "--help").stdout
     assert name not in listing
     assert python(copy, *command, *job).returncode == 0, "another runner carries the job out"
+
+
+STATEMENT_JOB = """
+dataset: shop
+privacy_unit: customer
+budget: {epsilon: 1.0, delta: 1.0e-6}
+source: {parquet: rows.parquet}
+stages:
+  all:
+    kind: aggregate
+    bounds: {max_partitions_contributed: 1, max_contributions_per_partition: 1}
+    select: SELECT count(*) AS n FROM source
+"""
+
+WITHOUT_STATEMENTS = """
+import pyarrow as pa, pyarrow.parquet
+import dp_pipelines as dp
+from dp_pipelines.jobs.cli import main
+from dp_pipelines.jobs.spec import stage_keys
+
+pyarrow.parquet.write_table(pa.table({"customer": [1, 2]}), "rows.parquet")
+assert main.main(["plan", "by_hand.yaml"]) == 0
+assert main.main(["plan", "statement.yaml"]) == 2
+assert stage_keys.trials() == {}
+session = dp.Session("rows.parquet", privacy_unit="customer", dataset="notebook", epsilon=1, delta=1e-6)
+try:
+    session.sql("SELECT count(*) AS n FROM source", name="a", epsilon=0.5)
+except dp.RequestError as error:
+    print(f"refused: {error}")
+assert main.main(["schema"]) == 0
+"""
+
+
+def test_a_deleted_extension_takes_its_key_of_stages_with_it(tmp_path: pathlib.Path) -> None:
+    copy = without("sql_select", tmp_path)
+    (copy / "statement.yaml").write_text(STATEMENT_JOB)
+    by_hand = STATEMENT_JOB.replace("select: SELECT count(*) AS n FROM source", "metrics: {n: {kind: count}}")
+    (copy / "by_hand.yaml").write_text(by_hand.replace("kind: aggregate", "kind: aggregate\n    partition_by: []"))
+    done = python(copy, "-c", WITHOUT_STATEMENTS)
+    assert done.returncode == 0, done.stderr
+    needed = "needs the extension 'sql_select', which is not installed; install "
+    assert f"error: statement.yaml:10: stages.all.select: {needed}" in done.stderr
+    assert f"refused: statement: {needed}" in done.stdout
+    assert "SelectStage" in json.dumps(job_schemas.schema())
+    assert "SelectStage" not in done.stdout
 
 
 FOLDERS = sorted(path.parent.name for path in (ROOT / "dp_pipelines" / "extensions").glob("*/__init__.py"))

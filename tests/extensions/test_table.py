@@ -21,6 +21,7 @@ from dp_pipelines.jobs.cli.extension_command import Command
 from dp_pipelines.jobs.outputs.extension_output import Output
 from dp_pipelines.jobs.runners.extension_runner import Runner
 from dp_pipelines.jobs.sources.extension_reader import Reader
+from dp_pipelines.jobs.spec.stage_keys import StageKey
 from tests.helpers.source import ROOT
 from tests.jobs.conftest import Said
 
@@ -54,7 +55,7 @@ def others(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.P
 
 
 def test_every_entry_of_the_table_offers_what_its_kind_needs_and_every_folder_has_one() -> None:
-    kinds = {"command": Command, "reader": Reader, "output": Output, "runner": Runner}
+    kinds = {"command": Command, "stage_key": StageKey, "reader": Reader, "output": Output, "runner": Runner}
     for key in extensions.BUILT_IN:
         kind, _, name = key.partition(":")
         assert isinstance(extensions.load(kind, name), kinds[kind])

@@ -22,7 +22,6 @@ from dp_pipelines.jobs.spec import declared, metric_models
 from dp_pipelines.metrics import registry
 from dp_pipelines.metrics.base import Metric
 from dp_pipelines.release import manifest
-from dp_pipelines.tuning.configuration import supported
 from tests.jobs.conftest import Said, Shop, stage
 from tests.report.page import Page
 
@@ -46,7 +45,6 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "vector_sum": {"column": "taste", "size": 2, "max_norm": 1},
     "second_moments": {"columns": ["price", "store"], "max_norm": 20},
 }
-TUNED = {"count", "privacy_id_count", "sum", "mean"}
 
 OWN = '''
 """How many rows each privacy unit has."""
@@ -157,7 +155,6 @@ def test_each_has_an_example_words_and_a_name_in_the_library() -> None:
     for kind, metric in registry.metrics().items():
         assert metric.words, f"{kind} has no words for the readers of a report"
         assert getattr(dp, metric.__name__) is metric, "what job files know, dp_pipelines exports"
-        assert metric.tuned_as in (*TUNED, None)
         assert metric.many == (metric.shown_as != "number")
         assert all(name in [field.name for field in declared.fields(metric)] or metric.many is False
                    for name in metric.declared)  # fmt: skip
@@ -214,8 +211,6 @@ def test_a_metric_of_ones_own_is_not_taken_for_the_one_it_inherits_from() -> Non
     (described,) = manifest.stages_to_json(plan.stages)
     assert described["metrics"]["own"]["kind"] == "rounded_sum"
     assert registry.of_kind("rounded_sum") is None
-    assert supported(own) is None
-    assert supported(dp.Sum("price", min_value=0, max_value=20)) == "sum"
 
 
 @pytest.mark.parametrize(
@@ -290,31 +285,6 @@ def test_a_quantile_that_comes_first_takes_no_plot_from_others(shop: Shop, call:
         assert any(title.startswith(f"The largest {name}: ") for title in plots)
         assert any(title.startswith(f"Heat map of {name}: ") for title in plots)
     assert "±" not in next(title for title in plots if title.startswith("The largest typical: "))
-
-
-@pytest.mark.parametrize("kind", EXAMPLES)
-def test_each_is_tuned_or_its_stage_is_refused_in_clear_words(shop: Shop, call: Call, kind: str) -> None:
-    tasted(shop)
-    job = shop.write(stages={"weekly": stage(metrics={"only": example(kind)})})
-    grid = "bounds.max_partitions_contributed=1,2"
-    said = call("tune", job, "--grid", grid, "--output", shop.folder / "tuned")
-    if kind in TUNED:
-        assert said.code == 0, said.err
-    else:
-        assert said.code == 2
-        assert "count, privacy_id_count, sum, mean" in said.err
-
-
-def test_all_are_checked_together(shop: Shop, call: Call) -> None:
-    tasted(shop)
-    stages = {kind: stage(metrics={"only": example(kind)}) for kind in EXAMPLES}
-    said = call("check", shop.write(stages=stages), "--output", shop.folder / "checked")
-    assert said.code == 0, said.err
-    profile = json.loads((shop.folder / "checked" / "PRIVATE-check.json").read_text())
-    clamped = {one["stage"] for one in profile["stages"] if one["clips"]}
-    assert clamped == {
-        kind for kind, fields in EXAMPLES.items() if {"min_value", "min_sum_per_partition"} & set(fields)
-    }
 
 
 def test_a_metric_is_one_file(shop: Shop) -> None:

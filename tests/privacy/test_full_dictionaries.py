@@ -14,7 +14,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dp_pipelines.data_profile import null_counts
 from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs.sources import lookup, lookups, tables
 from dp_pipelines.jobs.sql import expressions, row_slices
@@ -99,8 +98,6 @@ USES: dict[str, Callable[[pa.ChunkedArray], Any]] = {
     "ipc": lambda column: ipc.from_buffer(ipc.to_buffer(pa.table({"a": column}))).column("a").to_pylist(),
     "whole_units": lambda column: whole_units.canonical(pa.table({"a": column}), ["a"], []).column("a").to_pylist(),
     "step.plain_bytes": lambda column: step.plain_bytes(pa.table({"a": column})) > 0,
-    "null_counts.nulls_of": null_counts.nulls_of,
-    "null_counts.rows_with_null": lambda column: null_counts.rows_with_null(pa.table({"a": column}), ["a"]).tolist(),
     "category_values.told": category_values.told,
     "category_values.places": lambda column: category_values.places(keys.one_array(column), ["v200", "v1"]).tolist(),
     "row_slices": lambda column: np.concatenate([row_slices.text_bytes(c) for c in column.chunks]).tolist(),

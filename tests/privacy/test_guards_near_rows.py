@@ -25,7 +25,7 @@ WITHOUT_ROWS = {
     "dp_pipelines/training/scoring.py:own_code": "imports somebody's code",
     "jobs/beam_yaml/expansion.py:Expand": "decodes a request, before any row is read",
     "jobs/beam_yaml/run_pipeline.py": "expands transforms, before any row is read",
-    "jobs/cli/main.py:_shown": "shows what is published already",
+    "jobs/cli/shown_run.py:print_run": "shows what is published already",
     "dp_pipelines/extensions/lake/delta_output.py": "writes what is released already",
     "dp_pipelines/extensions/lake/delta_place.py": "looks at a table of released rows",
     "jobs/request/own_models.py": "tries somebody's code on rows of zeros",

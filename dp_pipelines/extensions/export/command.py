@@ -53,8 +53,7 @@ class _Export:
         output.note(predict.NOTE)
         with Stoppable(to_the_end=given.as_command):
             done = export_model.export(given)
-        with output.printing("; ".join([*done.text.splitlines(), output.LOST])):
-            print(summary.as_json(done.to_json()) if given.json else done.text)
+        summary.print_result(done, in_json=given.json)
         return DONE
 
 

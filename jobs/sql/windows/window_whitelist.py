@@ -13,11 +13,11 @@ from typing import Any
 import duckdb
 
 from dp_pipelines.errors import RequestError
-from dp_pipelines.jobs.select.parse_tree import is_blank, unknown_field, without_places
 from dp_pipelines.jobs.spec import job_parameters
 from dp_pipelines.jobs.spec.validation_errors import nearest
 from dp_pipelines.jobs.sql import row_calculator, whitelist
 from dp_pipelines.jobs.sql.expressions import LONGEST
+from dp_pipelines.jobs.sql.parse_tree import is_blank, unknown_field, without_places
 from dp_pipelines.jobs.sql.whitelist import Node
 
 AGGREGATES = frozenset({"count", "sum", "avg", "min", "max"})

@@ -51,10 +51,6 @@ sys.meta_path.insert(0, Asked())
 
 SLOW = ("apache_beam", "duckdb", "flint", "jax", "jinja2", "matplotlib", "numba", "pandas", "scipy", "sqlalchemy")
 OTHERS = (
-    "dp_pipelines.tuning",
-    "dp_pipelines.data_profile",
-    "dp_pipelines.jobs.tune",
-    "dp_pipelines.jobs.check",
     "dp_pipelines.extensions.dataflow",
     "dp_pipelines.jobs.sql.windows",
 )
@@ -81,6 +77,7 @@ def test_a_job_without_sql_tuning_and_dataflow_loads_none_of_these(shop: Shop) -
     found = loaded(shop.folder, "run", shop.write(stages={"weekly": stage()}), "--output", shop.folder / "out")
     assert "dp_pipelines.jobs.runners.local" in found
     assert not of(found, "apache_beam", "pandas", "duckdb", "jax", "numba", *OTHERS)
+    assert of(found, "dp_pipelines.extensions") == ["dp_pipelines.extensions"]
     assert not set(of(found, "dp_pipelines.jobs.sql")) - SQL
     assert not [name for name in found if "dataflow" in name and name.startswith("dp_pipelines")]
 

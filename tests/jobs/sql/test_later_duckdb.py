@@ -8,7 +8,6 @@ import pyarrow as pa
 import pytest
 
 from dp_pipelines.errors import RequestError
-from dp_pipelines.jobs.select import from_statement, syntax
 from dp_pipelines.jobs.sql import comparisons, expressions, row_calculator, whitelist
 from dp_pipelines.jobs.sql.windows import unit_columns
 
@@ -34,9 +33,6 @@ WINDOWS = (
     "sum(x) FILTER (WHERE a = 'p') OVER (PARTITION BY a ORDER BY day ROWS 2 PRECEDING)",
     "lag(x, 1) OVER (ORDER BY day DESC)",
 )
-STATEMENT = (
-    "SELECT a, count(*) AS n, sum(x) AS total FROM source WHERE x > 0 GROUP BY a HAVING n > 5 ORDER BY n DESC LIMIT 3"
-)
 
 
 def of_expression(sql: str) -> Any:
@@ -48,10 +44,6 @@ def of_window(sql: str) -> Any:
     return unit_columns.bind({"w": sql}, None, SCHEMA, unit=["customer"], values={}).output_schema
 
 
-def of_statement(sql: str) -> Any:
-    return from_statement.read(sql, unit=["customer"], clips={"x": (0, 10)})
-
-
 def of_condition(sql: str) -> Any:
     return comparisons.read(sql, ["n"], ["a"], {})
 
@@ -59,7 +51,6 @@ def of_condition(sql: str) -> Any:
 WAYS: list[tuple[Callable[[str], Any], str]] = [
     *((of_expression, sql) for sql in EXPRESSIONS),
     *((of_window, sql) for sql in WINDOWS),
-    (of_statement, STATEMENT),
     (of_condition, "n >= 90"),
 ]
 BLANK = (False, None, "", [], {"map": []})
@@ -75,21 +66,26 @@ def nodes(tree: Any) -> Iterator[dict[str, Any]]:
             yield from nodes(below)
 
 
+def with_changes(
+    parse: Callable[..., dict[str, Any]], change: Callable[[dict[str, Any]], Any]
+) -> Callable[..., dict[str, Any]]:
+    """Return a parser that changes each node of the trees that another gives."""
+
+    def changed(*arguments: Any) -> dict[str, Any]:
+        tree = parse(*arguments)
+        for node in [] if tree.get("error") else list(nodes(tree["statements"])):
+            change(node)
+        return tree
+
+    return changed
+
+
 @pytest.fixture
 def later_duckdb(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[dict[str, Any]], Any]], None]:
     """A DuckDB whose trees have more: `later_duckdb(change)` changes each node that its parser gives."""
 
     def install(change: Callable[[dict[str, Any]], Any]) -> None:
-        for module, name in ((row_calculator, "parse"), (syntax, "tree_of")):
-            real = getattr(module, name)
-
-            def parse(*arguments: Any, real: Callable[..., dict[str, Any]] = real) -> dict[str, Any]:
-                tree = real(*arguments)
-                for node in [] if tree.get("error") else list(nodes(tree["statements"])):
-                    change(node)
-                return tree
-
-            monkeypatch.setattr(module, name, parse)
+        monkeypatch.setattr(row_calculator, "parse", with_changes(row_calculator.parse, change))
 
     return install
 

@@ -1,1 +1,0 @@
-"""From a SELECT statement to what a job file would say."""
