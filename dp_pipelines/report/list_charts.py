@@ -97,9 +97,10 @@ class QuantileLists(ListStyle):
     def plots(self, metric: Lists, entry: Mapping[str, Any], published: Published, leader: Numbers) -> dict[str, Any]:
         """See `ListStyle`."""
         labels, _ = self.places(entry, metric.values.shape[1])
-        rows = _chosen(metric, published, leader, ROWS)
+        series = _bands(metric, labels, published, leader)
+        rows = [] if series else _chosen(metric, published, leader, ROWS)
         return {
-            "series": _bands(metric, labels, published, leader),
+            "series": series,
             "rows": len(rows),
             "ranges": _ranges(metric, labels, published, rows) if rows else None,
         }
@@ -246,7 +247,7 @@ def style_of(metric: type[Metric] | None, entry: Mapping[str, Any]) -> ListStyle
 
 
 def number_cells(
-    values: Floats, stddevs: Floats, most: int, within: tuple[float, float] | None = None
+    values: Floats, stddevs: Floats, most: int, within: tuple[float, float] | None = None, *, whole: bool = False
 ) -> list[dict[str, Any]]:
     """The first numbers as cells; those that their error bar swallows are marked, those whose bar covers the range are hidden."""
     cells: list[dict[str, Any]] = []
@@ -255,7 +256,7 @@ def number_cells(
         if covered:
             cells.append({"value": None, "bar": None, "unsure": True, "noise": verdicts.NOISE})
             continue
-        parts = error_bar_parts(value, stddev, grouped=True)
+        parts = error_bar_parts(value, stddev, grouped=True, whole=whole)
         unsure = parts is not None and abs(value) < ERROR_BAR * stddev
         if math.isnan(stddev) and math.isfinite(value):  # it was chosen, and has no error bar
             parts = (public_number(value), "")

@@ -60,4 +60,4 @@ def test_a_public_number_is_a_number_or_a_dash(value: object) -> None:
 
 @given(st.floats(-1e99, 1e99))
 def test_a_number_on_an_axis_is_short(value: float) -> None:
-    assert len(tick_number(value)) <= 11
+    assert len(tick_number(value)) <= 19
