@@ -133,6 +133,46 @@ def test_sorting_orders_numbers_as_numbers(browser: Browser, tmp_path: pathlib.P
     assert "<title>dabc" in browser.run(with_script(table, sort + sort + read), "--dump-dom").dom
 
 
+TOOLS = """
+const found = {}, table = document.querySelector("table[data-sortable]");
+const shown = () => [...table.tBodies[0].rows].filter(row => !row.hidden).length;
+const [city, find] = [document.querySelector("select.find"), document.querySelector("input.find")];
+city.value = "=a, b"; city.dispatchEvent(new Event("change")); found.ofCity = shown();
+city.value = ""; city.dispatchEvent(new Event("change"));
+find.value = "2026-W03"; find.dispatchEvent(new Event("input")); found.ofWeek = shown();
+HTMLAnchorElement.prototype.click = function () {
+  found.csv = decodeURIComponent(this.href.split(",").slice(1).join(",")); found.file = this.download;
+};
+[...document.querySelectorAll("button.tool")].find(button => button.textContent === "Download CSV").click();
+const frame = document.querySelector("figure .panels");
+const key = name => frame.dispatchEvent(new KeyboardEvent("keydown", {key: name, bubbles: true}));
+frame.focus(); found.focused = document.activeElement === frame;
+key("ArrowRight"); key("ArrowRight"); found.second = document.querySelector(".readout").textContent;
+key("End"); found.last = document.querySelector(".readout").textContent;
+document.title = JSON.stringify(found);
+"""
+"""Uses what the script adds to a page, as a reader would."""
+
+
+def test_tables_are_sifted_and_saved_and_the_keys_read_the_points(browser: Browser, tmp_path: pathlib.Path) -> None:
+    weeks = [f"2026-W{week:02d}" for week in range(1, 7)]
+    columns = {"city": ["=x"] * 6 + ["a, b"] * 6, "week": weeks * 2, **metric("orders", range(1000, 1012), 100.0)}
+    html = page(tmp_path, columns, {"stages": [{"name": "weekly", "metrics": {"orders": {"kind": "count"}}}]})
+    seen = browser.run(with_script(html, TOOLS), "--dump-dom")
+    said = re.search(r"<title>(.*?)</title>", seen.dom)
+    assert said is not None
+    found = json.loads(unescape(said[1]))
+    assert (found["ofCity"], found["ofWeek"]) == (6, 2)
+    rows = found["csv"].removeprefix("\ufeff").splitlines()
+    assert rows[0] == "city,week,orders,orders ±"
+    # A spreadsheet computes no key, and numbers have no separators.
+    assert sorted(rows[1:]) == ['"a, b",2026-W03,1008,196', "'=x,2026-W03,1002,196"]
+    assert found["file"] == "weekly.csv"
+    assert found["focused"]
+    assert found["second"] == "a, b, 2026-W02: 1,007 ± 196"
+    assert found["last"] == "=x, 2026-W06: 1,005 ± 196"
+
+
 def test_it_follows_the_scheme_of_the_reader(browser: Browser, html: str) -> None:
     light, dark = browser.screenshot(html, LIGHT), browser.screenshot(html, DARK)
     assert light[5, 5].min() > 0.9
