@@ -89,7 +89,7 @@ def time_series(series: Series, time: TimeAxis, bounds: tuple[float, float], tit
     axes.lines((((x, a), (x, b)) for x, a, b in zip(days, *bar_ends(values, bars, bounds), strict=True)), BAR, 3.0)
     near = np.flatnonzero(np.diff(days) <= 1.5 * time.step)
     axes.lines((((days[i], values[i]), (days[i + 1], values[i + 1])) for i in near), MARK, 1.4)
-    notes = [series.notes[at] for at in np.flatnonzero(keep)] if series.notes else []
+    notes = [series.notes[int(at)] for at in np.flatnonzero(keep)] if series.notes else []
     axes.dots(days, values, 5.2 if len(days) <= 80 else 2.4, MARK, notes)
     return drawing.finished(title)
 

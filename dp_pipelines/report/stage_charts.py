@@ -143,9 +143,9 @@ def _finding(metric: Numbers, published: Published, *, whole: bool, additive: bo
                 f"{visible(time.name)} {time.short(int(code))}" if time.counted else time.short(int(code))
                 for code in codes
             ]
-            sums = np.bincount(place, weights=values)
+            sums = np.bincount(place, weights=values).astype(np.float64)
             ends = np.sqrt(np.bincount(place, weights=bars**2))
-            lead = f"All {counts[0]:,} groups together, highest"
+            lead = f"All {counts[0]:,} groups shown together, highest"
             return highest(names, sums, ends, whole=whole, what=visible(time.name), lead=lead)
     if published.table.num_rows > POINTS * LONG:
         return ""

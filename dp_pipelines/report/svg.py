@@ -129,7 +129,9 @@ class Axes:
         steps, last = [], ""
         for start, end in ends:
             a, b = self._place(start), self._place(end)
-            steps.append(f"L {b}" if a == last and not dashes else f"M {a} L {b}")  # where the last one ended, it goes on
+            steps.append(
+                f"L {b}" if a == last and not dashes else f"M {a} L {b}"
+            )  # where the last one ended, it goes on
             last = b
         path = " ".join(steps)
         if path:

@@ -494,18 +494,20 @@ def contrast(one: str, other: str) -> float:
     return (high + 0.05) / (low + 0.05)
 
 
-@pytest.mark.parametrize("scheme", [0, 1], ids=["light", "dark"])
-def test_text_can_be_read_in_both_schemes(whole: str, scheme: int) -> None:
+@pytest.mark.parametrize("scheme", [0, 1, 2], ids=["light", "dark", "print"])
+def test_text_can_be_read_in_all_schemes(whole: str, scheme: int) -> None:
     blocks = [
         dict(re.findall(r"(--[\w-]+): (#[0-9a-f]{6})", block))
         for block in re.findall(r":root \{(.*?)\}", whole, re.DOTALL)
     ]
-    colours = blocks[scheme]
+    colours = blocks[0] | blocks[scheme]
     for text in ("--ink", "--quiet", "--link"):
         for ground in ("--card", "--page", "--empty"):
             assert contrast(colours[text], colours[ground]) >= 4.5, (text, ground)
     assert contrast(colours["--ink"], colours["--warn"]) >= 4.5
-    assert contrast(colours["--mark"], colours["--card"]) >= 3
+    for mark in ("--mark", "--bar"):
+        assert contrast(colours[mark], colours["--card"]) >= 3, mark
+    assert contrast(colours["--ink"], colours["--bar"]) >= 3  # error bars on bars
     used = set(re.findall(r"var\((--[\w-]+)\)", whole))
     assert used <= set(colours)
 
