@@ -24,6 +24,7 @@ from dp_pipelines.report.numbers import ERROR_BAR, error_bar_parts, public_numbe
 from dp_pipelines.report.released_table import Codes, Lists, Numbers, Published, largest_rows
 from dp_pipelines.report.spread_charts import histogram, pairs, quantile_ranges, quantile_series, range_of, spark
 from dp_pipelines.report.time_axis import axis_of_time
+from dp_pipelines.report.words.chart_words import trend
 
 MOST_QUANTILES, MOST_LINES, ROWS, BARS, MOST_BARS, SPARK_BARS = 9, 24, 10, 10, 60, 40
 """In the table: columns of a metric, and bins in words. In plots: rows of ranges, categories, bins of a panel and of a spark."""
@@ -344,6 +345,9 @@ def _bands(metric: Lists, labels: Sequence[str], published: Published, leader: N
         title = f"Quantiles of {metric.name} of {joined(name)} over time: {len(rows)} points"
         if len(rows):
             title += f"; at {axis.texts[float(days[-1])]}: {_said(metric, int(rows[-1]), labels)}"
+            middle = metric.at(len(labels) // 2).taken(rows)
+            known = drawable(middle.values, middle.bars)
+            title += f"; {labels[len(labels) // 2]}: {trend(days[known], middle.values[known], middle.bars[known])}"
         svg = quantile_series(days, metric.values[rows], metric.bars[rows], axis, bounds, title, whole=len(panels) == 1)
         drawn.append({"names": name, "svg": svg})
     return drawn

@@ -365,14 +365,15 @@ def _key(name: str, column: pa.ChunkedArray) -> Key:
         codes = pc.fill_null(codes.cast(pa.int64()), len(values))
         values = pa.concat_arrays([values, pa.nulls(1, values.type)])
     numbers = numbered_times(name, values)
-    days = days_of(values) if numbers is None else numbers
+    written = None if numbers is None else _written_dates(name, values)
+    days = written if written is not None else numbers if numbers is not None else days_of(values)
     return Key(
         name=name,
         values=values,
         codes=codes.to_numpy(zero_copy_only=False).astype(np.int64),
         days=days,
         grain=None if days is None else _grain(values),
-        counted=numbers is not None,
+        counted=numbers is not None and written is None,
     )
 
 
@@ -404,6 +405,26 @@ def numbered_times(name: str, values: pa.Array) -> Floats | None:
     if not pa.types.is_integer(values.type) or NUMBERED_TIME.search(name) is None:
         return None
     return np.asarray(values.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False), dtype=np.float64)
+
+
+def _written_dates(name: str, values: pa.Array) -> Floats | None:
+    """Integers that write a date, a month or a week without dashes, such as 20260105, as days; None where one does not.
+
+    >>> [_written_dates(*pair) for pair in (("day", pa.array([19700105])), ("week", pa.array([197002])), ("day", pa.array([5])))]
+    [array([4.]), array([4.]), None]
+    """
+    if not 0 < len(values) <= DISTINCT_TIMES:
+        return None
+    between = "-W" if "week" in name.lower() else "-"
+    texts = [None if value is None else str(value) for value in values.to_pylist()]
+    if any(text is not None and len(text) not in (6, 8) for text in texts):
+        return None
+    dashed = [
+        text and (f"{text[:4]}-{text[4:6]}-{text[6:]}" if len(text) == 8 else f"{text[:4]}{between}{text[4:]}")
+        for text in texts
+    ]
+    days = _calendar(pa.array(dashed, pa.string()))
+    return days if days is not None and np.isfinite(days).any() else None
 
 
 def days_of(values: pa.Array) -> Floats | None:

@@ -38,7 +38,7 @@ from dp_pipelines.report.released_table import (
 )
 from dp_pipelines.report.stage_charts import MOST_PLOTTED, charts_of
 from dp_pipelines.report.words import headline
-from dp_pipelines.report.words.limit_words import limit_sentences, metrics_by_column
+from dp_pipelines.report.words.limit_words import metrics_by_column
 from dp_pipelines.report.words.unit_name import plural
 
 FIRST_ROWS = 200
@@ -78,8 +78,6 @@ def stage_section(name: str, stage: Mapping[str, Any], path: pathlib.Path | None
         "selection": _selection(stage.get("selection")),
         "units": plural(unit),
         "most": _chosen_partitions(stage),
-        "limits": limit_sentences(stage, unit),
-        "kept": bool(mapping(stage.get("kept"))),
         "compare": compare_text.section(stage.get("compare")),
         "rows": 0,
         "plots": [],
@@ -107,7 +105,7 @@ def stage_section(name: str, stage: Mapping[str, Any], path: pathlib.Path | None
     if finest_rows.is_rollup(stage) and order.by == LEVEL:
         section |= {"by": "", "order": "levels, the totals first"}
     section["raw"] = any(metric.name.endswith(RAW) for metric in published.in_order) and finest_rows.is_rollup(stage)
-    section["nothing"] = verdicts.nothing_published(stage)
+    section["nothing"] = verdicts.nothing_published(stage).replace(" units. ", f" {plural(unit)}. ", 1)
     section["metrics"] = list(dict.fromkeys(column["name"] for column in section["columns"]))
     section["period"] = _period(published)
     section["headlines"] = headline.headlines(published, stage, known, name)
@@ -148,7 +146,7 @@ def stage_section(name: str, stage: Mapping[str, Any], path: pathlib.Path | None
         plot for plot in section["plots"] if plot["series"] or plot["panels"] or plot["bars"] or plot["heat"]
     ]
     for plot in (*section["plots"], *section["spreads"]):
-        plot |= {"about": legend.pop(plot["metric"])}
+        plot |= {"about": legend.pop(plot["metric"], {"words": "", "bar": None, "warnings": []})}
     section["legend"] = list(legend.values())
     section["unplotted"] = [metric.name for metric in published.metrics[MOST_PLOTTED:] if published.keys]
     section["unplotted"] += [found.name for found in published.lists[MOST_PLOTTED:]]

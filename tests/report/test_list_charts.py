@@ -99,14 +99,14 @@ def test_what_is_plotted_is_said(whole: str) -> None:
     assert len(bands) == 9
     assert bands[0] == (
         "Quantiles of basket of product 8 over time: 12 points; at 2026-03-23: 10% 1.42 ± 0.78, 50% 10.21 ± 0.78, "
-        "90% 22.29 ± 0.78"
+        "90% 22.29 ± 0.78; 50%: falls"
     )
     assert not [title for title in plots if title.startswith("Quantiles of basket: ")]  # the same numbers again
     assert len([title for title in plots if title.startswith("Histogram of sizes of ")]) == 6
     assert len([title for title in plots if title.startswith("Bars of payment of ")]) == 6
     words = Page(whole).words
     assert "Bands reach from 10% to 90%, within it 25% to 75%." in words
-    assert "The 6 largest partitions by orders , each on its own scale." in words
+    assert "The 6 largest groups by orders , each on its own scale." in words
     assert "middle : the median of a column" in words
 
 
@@ -145,10 +145,10 @@ def test_a_table_of_nothing_but_lists_gives_plots(tmp_path: pathlib.Path) -> Non
     columns: dict[str, Any] = {"k": ["a", "b", "c"]}
     columns["v"], columns["v_stddev"] = listed([[1, 2, 3], [7, 8, 9], [4, 5, 6]], 0.1)
     content = {"stages": [{"name": "weekly", "metrics": {"v": {"edges": [0, 1, 2, 3]}}}]}
-    assert "The 3 largest partitions by the total of v" in Page(page(tmp_path, columns, content)).words
-    assert "The numbers in each list. The 3 first partitions" in Page(page(tmp_path, columns, {})).words
+    assert "The 3 largest groups by the total of v" in Page(page(tmp_path, columns, content)).words
+    assert "The numbers in each list. The 3 first groups" in Page(page(tmp_path, columns, {})).words
     content = {"stages": [{"name": "weekly", "metrics": {"v": {"kind": "quantiles", "quantiles": [0.1, 0.5, 0.9]}}}]}
-    assert "The 3 first partitions" in Page(page(tmp_path, columns, content)).words
+    assert "The 3 first groups" in Page(page(tmp_path, columns, content)).words
 
 
 def test_one_histogram_of_all_has_one_panel(tmp_path: pathlib.Path) -> None:

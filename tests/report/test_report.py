@@ -150,7 +150,7 @@ def test_a_run_of_several_says_what_was_spent_so_far(tmp_path: pathlib.Path) -> 
 def test_an_empty_table_says_that_nothing_was_published_and_not_why(tmp_path: pathlib.Path) -> None:
     empty = {name: column[:0] for name, column in groceries().items()}
     words = Page(page(tmp_path, empty)).words
-    assert "No group was published: a group needs about 204 units. Use larger groups" in words
+    assert "No group was published: a group needs about 204 customers. Use larger groups" in words
     assert "does not mean that there was nothing" in words
 
 
