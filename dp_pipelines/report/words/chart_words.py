@@ -4,6 +4,7 @@ In: released numbers with half the lengths of their error bars. Out: sentences. 
 a fact: numbers that are too close to tell apart are counted, and a trend is one beyond the noise. Not covered: the limits.
 """
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -18,12 +19,12 @@ FEWEST = 3
 
 
 def shown_number(value: float, bar: float, *, whole: bool) -> str:
-    """A number with its error bar as a sentence has it.
+    """Return a number with its error bar, or alone where it has none: then it was chosen among candidates.
 
-    >>> shown_number(1234.5, 98.0, whole=True)
-    '1,234 ± 98'
+    >>> shown_number(1234.5, 98.0, whole=True), shown_number(2.5, 0.0, whole=False)
+    ('1,234 ± 98', '2.5')
     """
-    return with_error_bar(value, bar / ERROR_BAR, grouped=True, whole=whole)
+    return with_error_bar(value, bar / ERROR_BAR if bar > 0 else math.nan, grouped=True, whole=whole)
 
 
 def highest(
@@ -35,7 +36,9 @@ def highest(
     what: str = "group",
     lead: str = "Highest",
 ) -> str:
-    """Return a sentence on the largest number, and on how many others may be as large; empty for fewer than two numbers.
+    """Return a sentence on the largest number, and on how many others may be as large.
+
+    It is empty for fewer than two numbers, and for numbers without error bars.
 
     Args:
         names: of what each number is of.
@@ -51,7 +54,7 @@ def highest(
     'Highest: Aarhus with 90.0 ± 3.0.'
     """
     known = np.flatnonzero(np.isfinite(values) & np.isfinite(bars))
-    if len(known) < 2:
+    if len(known) < 2 or not (bars[known] > 0).all():
         return ""
     top = known[np.argmax(values[known])]
     rest = known[known != top]
@@ -96,8 +99,10 @@ def trend(days: Floats, values: Floats, bars: Floats) -> str:
     >>> [trend(np.arange(4.0), np.array(values), np.ones(4)) for values in ([1.0, 5.0, 6.0, 9.0], [5.0, 5.1, 4.9, 5.0])]
     ['rises', 'no trend beyond the noise']
     """
-    if len(values) < FEWEST or not (bars > 0).all():
-        return "no trend beyond the noise" if len(values) >= FEWEST else "too few points for a trend"
+    if len(values) < FEWEST:
+        return "too few points for a trend"
+    if not (bars > 0).all():
+        return "without error bars"
     weights = 1 / (bars / bars.max()) ** 2
     away = days - np.average(days, weights=weights)
     spread = float((weights * away**2).sum())
