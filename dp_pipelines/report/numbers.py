@@ -116,11 +116,11 @@ def rounded_parts(value: float, stddev: float, *, whole: bool = False) -> tuple[
     if not (math.isfinite(value) and math.isfinite(bar) and bar >= 0):
         return None
     size, word = next(((size, f" {word}") for size, word in WORDS if size >= 1e9 and abs(value) >= size), (1.0, ""))
-    place = math.floor(math.log10(bar / size)) - 1 if bar > 0 else 0 if whole else -2
+    place = math.floor(math.log10(bar / size)) - 1 if bar / size > 0 else 0 if whole else -2
     place = max(0, place) if whole and not word else place
     step = 10.0**place
-    if not 1e-12 < step < MOST_DIGITS:
-        return None
+    if not 1e-12 < step < MOST_DIGITS or not max(abs(value), bar) / size < MOST_DIGITS * step:
+        return None  # no float tells these digits
     up = math.ceil(bar / size / step - 1e-9) * step if whole and bar < 10 else round(bar / size / step) * step
     middle = round(value / size / step) * step
     texts = [_fixed(number, max(0, -place), True) + word for number in (middle, up, middle - up, middle + up)]

@@ -10,9 +10,12 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from dp_pipelines.report.numbers import ERROR_BAR, with_error_bar
+from dp_pipelines.report.numbers import ERROR_BAR, rounded_parts, with_error_bar
 
 Floats = NDArray[np.float64]
+
+LARGE = 1e6
+"""From here on a number is rounded to two digits of its error bar."""
 
 FEWEST = 3
 """Points of a series from which on it may have a trend."""
@@ -21,9 +24,13 @@ FEWEST = 3
 def shown_number(value: float, bar: float, *, whole: bool) -> str:
     """Return a number with its error bar, or alone where it has none: then it was chosen among candidates.
 
-    >>> shown_number(1234.5, 98.0, whole=True), shown_number(2.5, 0.0, whole=False)
-    ('1,234 ± 98', '2.5')
+    Of millions only the digits stand that the bar leaves certain; the table has all.
+
+    >>> shown_number(1234.5, 98.0, whole=True), shown_number(2.5, 0.0, whole=False), shown_number(6771158.0, 3e5, whole=False)
+    ('1,234 ± 98', '2.5', '6,770,000 ± 300,000')
     """
+    if max(abs(value), bar) >= LARGE and bar > 0 and (parts := rounded_parts(value, bar / ERROR_BAR, whole=whole)):
+        return f"{parts[0]} ± {parts[1]}"
     return with_error_bar(value, bar / ERROR_BAR if bar > 0 else math.nan, grouped=True, whole=whole)
 
 
