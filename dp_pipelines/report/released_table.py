@@ -273,10 +273,11 @@ def printed_order(
                 order = np.argsort(_floats(published.table.column(RANK)), kind="stable")
                 return PrintedOrder(rows=order[:most], by=RANK, largest=False)
     every: list[Numbers | Lists] = [*published.metrics, *published.lists]
-    if published.time is not None:
-        rows, latest = _series_rows(published, kinds), len(published.keys) == 1 and count > most
-        rows = rows[-most:] if latest else rows[:most]
-        return PrintedOrder(rows=rows, by=_series_words(published), largest=False, latest=latest)
+    if (time := published.time) is not None and time.days is not None:
+        others = [key for key in published.keys if key is not time]
+        rows, latest = _series_rows(published, others, time.days[time.codes], kinds), not others and count > most
+        by = ", ".join(key.name for key in (*others, time))
+        return PrintedOrder(rows=rows[-most:] if latest else rows[:most], by=by, largest=False, latest=latest)
     for metric in every:
         kind = registry.of_kind(kinds.get(metric.name))
         if kind is not None and kind.ranks:
@@ -287,22 +288,20 @@ def printed_order(
     return PrintedOrder(rows=np.arange(min(most, count)), by="")
 
 
-def _series_rows(published: Published, kinds: Mapping[str, object]) -> Codes:
-    """All rows, group by group in the order of time; null last."""
-    time = published.time
-    assert time is not None
-    assert time.days is not None
-    group, _ = groups([key for key in published.keys if key is not time], published.table.num_rows)
+def _series_rows(published: Published, others: Sequence[Key], days: Floats, kinds: Mapping[str, object]) -> Codes:
+    """All rows, group by group in the order of time, the largest group first; null last.
+
+    Args:
+        published: the table.
+        others: the keys that tell groups apart.
+        days: the time of each row, NaN for null.
+        kinds: the kind of each metric, where it is known.
+    """
+    group, _ = groups(others, published.table.num_rows)
     place = np.empty(int(group.max()) + 1, dtype=np.int64)
     ranked = largest_groups(group, ranking(published, kinds), len(place))
     place[ranked] = np.arange(len(ranked))
-    days = time.days[time.codes]
     return np.lexsort((np.where(np.isfinite(days), days, np.inf), place[group]))
-
-
-def _series_words(published: Published) -> str:
-    """Which columns tell the order of a time series."""
-    return ", ".join([*(key.name for key in published.keys if key is not published.time), published.time.name])  # type: ignore[union-attr]
 
 
 def _can_order(table: pa.Table, column: str) -> bool:
