@@ -85,7 +85,7 @@ class Metric:
     kind: ClassVar[str] = ""
     """Its name in job files, manifests and reports; "" for what nobody can ask for there."""
     words: ClassVar[str] = ""
-    """What readers of a report are told that it is; `{unit}` stands for the privacy unit."""
+    """What readers of a report are told that it is; `{units}` stands for several privacy units."""
     declared: ClassVar[tuple[str, ...]] = ()
     """Fields that the manifest repeats, since readers of a list need them."""
     shown_as: ClassVar[Shown] = "number"
@@ -114,6 +114,8 @@ class Metric:
     """Whether that holds for the upper bound."""
     pools: ClassVar[bool] = False
     """Whether what is published of one partition takes all released ones together: `over_all`, beside what `finish` gives."""
+    whole: ClassVar[bool] = False
+    """Whether it counts something, so that its true numbers are whole and pages show no decimals of them."""
     rolls_up: ClassVar[RollsUp | None] = None
     """How it takes part in a rollup; None: it takes none."""
     scale: ClassVar[PartitionScale | None] = None

@@ -30,7 +30,7 @@ class Count(Metric):
 
     kind, words = "count", "the number of rows"
     judged, ranks, tuned_as = "zero", True, "count"
-    takes_stddev, rolls_up, never_negative = True, "sum", True
+    takes_stddev, rolls_up, never_negative, whole = True, "sum", True, True
 
     def statistics(self, basis: Basis) -> tuple[Statistic, ...]:
         return (ROWS,)
@@ -54,10 +54,10 @@ class PrivacyIdCount(Metric):
     False
     """
 
-    kind, words = "privacy_id_count", "the number of units, each one {unit}"
+    kind, words = "privacy_id_count", "the number of different {units}"
     judged, ranks, tuned_as = "zero", True, "privacy_id_count"
     needs_row_bound = False
-    takes_stddev, rolls_up, never_negative = True, "units", True
+    takes_stddev, rolls_up, never_negative, whole = True, "units", True, True
 
     def statistics(self, basis: Basis) -> tuple[Statistic, ...]:
         return (UNITS,)
@@ -86,7 +86,7 @@ class DistinctCount(Metric):
     """
 
     kind, words = "distinct_count", "the number of different values"
-    judged, ranks = "zero", True
+    judged, ranks, whole = "zero", True, True
     takes_stddev = True
     column: str  # type: ignore[misc]  # narrows the class variable of metrics without a column
     max_values_per_partition: Annotated[int, checks.Whole(low=1, high=MOST_VALUES)] | None = dataclasses.field(

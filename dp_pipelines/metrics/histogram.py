@@ -44,7 +44,7 @@ class Histogram(Metric):
     kind, words = "histogram", "the number of rows in each bin, or of each category"
     declared = ("edges", "categories")
     shown_as, judged, ranks = "histogram", "zero", True
-    many = True
+    many, whole = True, True
     column: str  # type: ignore[misc]  # narrows the class variable of metrics without a column
     edges: Sequence[float] | None = dataclasses.field(default=None, kw_only=True)
     categories: Sequence[Any] | None = dataclasses.field(default=None, kw_only=True)

@@ -14,6 +14,10 @@ from dp_pipelines.release import finest_rows
 from dp_pipelines.report.released_table import Codes, Key, Numbers, Published, groups, largest_groups, of_table
 
 PANELS, POINTS = 6, 200
+"""Groups with a panel where there are more than `LONG`, and the latest points of each."""
+
+LONG = 12
+"""Up to so many groups each has a panel; a key with more values is long."""
 
 
 def row_parts(row: int, keys: Sequence[Key]) -> list[str]:
@@ -30,11 +34,35 @@ def panels_over_time(published: Published, leader: Numbers) -> list[tuple[list[s
     group, first = groups(others, published.table.num_rows)
     days = time.days[time.codes]
     found = []
-    for chosen in largest_groups(group, leader, PANELS):
+    for chosen in largest_groups(group, leader, LONG if len(first) <= LONG else PANELS):
         rows = np.flatnonzero((group == chosen) & np.isfinite(days))
         rows = rows[np.argsort(days[rows], kind="stable")][-POINTS:]
         found.append((row_parts(int(first[chosen]), others), rows))
     return found if any(len(rows) for _, rows in found) else []
+
+
+def panels_of(published: Published, leader: Numbers) -> list[tuple[str, Key, Codes]]:
+    """The panels of bars where a table has two keys, one of which is short: the value of each, the other key, and the rows.
+
+    The rows of all panels are in the same order: by the size of the other key in all panels together.
+
+    Args:
+        published: a table without a time.
+        leader: the metric by which groups are chosen.
+    """
+    if len(published.keys) != 2:
+        return []
+    across, down = sorted(published.keys, key=lambda key: len(key.values))
+    if not 1 < len(across.values) <= LONG:
+        return []
+    place = np.empty(len(down.values), dtype=np.int64)
+    ranked = largest_groups(down.codes, leader, len(place))
+    place[ranked] = np.arange(len(ranked))
+    found = []
+    for code in largest_groups(across.codes, leader, LONG):
+        rows = np.flatnonzero(across.codes == code)
+        found.append((across.short(int(code)), down, rows[np.argsort(place[down.codes[rows]], kind="stable")]))
+    return found
 
 
 def rollup_order(stage: Mapping[str, object]) -> tuple[SortColumn, ...]:

@@ -46,11 +46,13 @@ class Series:
         days: the points in rising order.
         values: the numbers.
         bars: half the length of each error bar.
+        notes: what each point says when it is pointed at; empty: nothing.
     """
 
     days: Floats
     values: Floats
     bars: Floats
+    notes: Sequence[str] = ()
 
 
 def limits(values: Floats, bars: Floats) -> tuple[float, float]:
@@ -87,11 +89,19 @@ def time_series(series: Series, time: TimeAxis, bounds: tuple[float, float], tit
     axes.lines((((x, a), (x, b)) for x, a, b in zip(days, *bar_ends(values, bars, bounds), strict=True)), BAR, 3.0)
     near = np.flatnonzero(np.diff(days) <= 1.5 * time.step)
     axes.lines((((days[i], values[i]), (days[i + 1], values[i + 1])) for i in near), MARK, 1.4)
-    axes.dots(days, values, 4.2 if len(days) <= 80 else 2.4, MARK)
+    notes = [series.notes[int(at)] for at in np.flatnonzero(keep)] if series.notes else []
+    axes.dots(days, values, 5.2 if len(days) <= 80 else 2.4, MARK, notes)
     return drawing.finished(title)
 
 
-def bar_chart(names: Sequence[str], values: Floats, bars: Floats, notes: Sequence[str], title: str) -> Markup:
+def bar_chart(
+    names: Sequence[str],
+    values: Floats,
+    bars: Floats,
+    notes: Sequence[str],
+    title: str,
+    bounds: tuple[float, float] | None = None,
+) -> Markup:
     """Horizontal bars with error bars, names above them.
 
     Args:
@@ -100,8 +110,9 @@ def bar_chart(names: Sequence[str], values: Floats, bars: Floats, notes: Sequenc
         bars: half the length of each error bar.
         notes: what is written at the right end of each bar's line.
         title: for those who do not see the plot.
+        bounds: the range of the axis, where several charts share one.
     """
-    low, high = limits(values, bars)
+    low, high = limits(values, bars) if bounds is None else bounds
     count = len(names)
     drawing = SvgDrawing(ROW * count + 30)
     axes = drawing.axes(left=4, right=14, top=4, bottom=26, across=(low, high), up=(count, 0))
@@ -111,8 +122,7 @@ def bar_chart(names: Sequence[str], values: Floats, bars: Floats, notes: Sequenc
         axes.area([0, value, value, 0], [middle - 0.17, middle - 0.17, middle + 0.17, middle + 0.17], BAR)
         named(axes, at + 0.29, name, note)
     ends = zip(*bar_ends(values, bars, (low, high)), strict=True)
-    axes.lines((((a, at + 0.72), (b, at + 0.72)) for at, (a, b) in enumerate(ends)), MARK, 1.8)
-    axes.dots(values, np.arange(count) + 0.72, 5, MARK)
+    axes.lines((((a, at + 0.72), (b, at + 0.72)) for at, (a, b) in enumerate(ends)), INK, 1.8)
     return drawing.finished(title)
 
 

@@ -34,10 +34,19 @@ def lines(stage: Mapping[str, Any]) -> list[str]:
     >>> lines({"metrics": {"total": {"bounds": [0.0, 100.0], "within": [0.0, 100.0]}}})[0].partition(":")[0]
     'total'
     """
+    return [sentence for _, sentence in of_stage(stage)]
+
+
+def of_stage(stage: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """The same sentences, each with the column or the metric that it is about.
+
+    Args:
+        stage: its entry in the manifest.
+    """
     return [*_of_shares(stage.get("kept")), *_of_choices(stage.get("metrics"))]
 
 
-def _of_shares(kept: object) -> list[str]:
+def _of_shares(kept: object) -> list[tuple[str, str]]:
     values = kept.get("values") if isinstance(kept, Mapping) else None
     said = []
     for entry in values if isinstance(values, Sequence) and not isinstance(values, str) else []:
@@ -46,12 +55,14 @@ def _of_shares(kept: object) -> list[str]:
         low, high, below, above = (entry.get(part) for part in ("low", "high", "below", "above"))
         if _is_number(high) and _is_much(above):
             wider = f"max_value: {_number(WIDER * high)}" if high > 0 else "a larger max_value"
-            said.append(f"{_beyond(entry, above, 'above', high)}. Try {wider}")
+            said.append((str(entry.get("column")), f"{_beyond(entry, above, 'above', high)}. Try {wider}"))
         if _is_number(low) and _is_much(below):
             # A lower bound of 0 may well be meant; it is no sign of how far values go below it.
             reach = _number(-abs(high) if _is_number(high) and high else -1000.0)
             wider = f"min_value: {reach if low == 0 else _number(WIDER * low)}" if low <= 0 else "a smaller min_value"
-            said.append(f"{_beyond(entry, below, 'below', low)}. If that matters, try {wider}")
+            said.append(
+                (str(entry.get("column")), f"{_beyond(entry, below, 'below', low)}. If that matters, try {wider}")
+            )
     return said
 
 
@@ -60,7 +71,7 @@ def _beyond(entry: Mapping[str, Any], share: Mapping[str, Any], side: str, end: 
     return f"warning: {percent(share)} of values of {name} lie {side} {_number(end)} and count as {_number(end)}"
 
 
-def _of_choices(metrics: object) -> list[str]:
+def _of_choices(metrics: object) -> list[tuple[str, str]]:
     said = []
     for column, entry in metrics.items() if isinstance(metrics, Mapping) else []:
         if not isinstance(entry, Mapping):
@@ -71,13 +82,20 @@ def _of_choices(metrics: object) -> list[str]:
         name, reach = visible(str(column), most=100), max(map(abs, declared))
         if chosen == declared:
             said.append(
-                f"{name}: the run took the whole range as its bounds: values reach that far, or too few stand out from the "
-                "noise to show how far they reach. If you know, write max_value, or a narrower `within`"
+                (
+                    str(column),
+                    f"{name}: the run took the whole range as its bounds: values reach that far, or too few stand out from the "
+                    "noise to show how far they reach. If you know, write max_value, or a narrower `within`",
+                )
             )
         elif max(map(abs, chosen)) <= NARROWEST * reach:
             said.append(
-                f"warning: the run took nearly 0 ({_number(chosen[1])}) as the largest value of {name}: it leaves out most of "
-                "what lies above, and its error bar does not cover that. If you know how large values get, write max_value"
+                (
+                    str(column),
+                    f"warning: the run took nearly 0 ({_number(chosen[1])}) as the largest value of {name}: it leaves out most "
+                    "of what lies above, and its error bar does not cover that. If you know how large values get, write "
+                    "max_value",
+                )
             )
     return said
 

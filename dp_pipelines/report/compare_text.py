@@ -31,6 +31,13 @@ ROW, LABELS, FOOT = 24, 230, 26
 """Pixels: the height of a line of the plot, the width of its names, the height of its axis."""
 
 
+FARTHEST = 10.0
+"""An interval that reaches zero is cut on a logarithmic axis, so far below the least ratio."""
+
+STEEP = 20.0
+"""From so many times the least ratio on, only powers of ten stand below the axis."""
+
+
 def lines(compare: object) -> list[str]:
     """Sentences about the comparisons of a stage; none where there are none.
 
@@ -98,6 +105,7 @@ def cells(row: Mapping[str, Any]) -> dict[str, str]:
         "baseline": _number(_finite(row.get("baseline")), digits),
         "difference": _interval(difference, digits),
         "ratio": _interval(ratio, _digits(ratio)),
+        "reading": _reading(difference),
     }
 
 
@@ -112,31 +120,56 @@ def plot(rows: Sequence[Mapping[str, Any]], baseline: str) -> Markup | None:
         (f"{_name(row.get('metric'))}, {_name(row.get('arm'))}", value, low, high)
         for row in rows
         for value, low, high in [[_finite(row.get(key)) for key in ("ratio", "ratio_low", "ratio_high")]]
-        if value is not None and low is not None and high is not None
+        if value is not None and low is not None and high is not None and value > 0 and high > 0
     ]
     if not known:
         return None
+    least = min(1.0, *(value for _, value, _, _ in known))
+    known = [(name, value, max(low, least / FARTHEST), high) for name, value, low, high in known]
     ends = [1.0, *(low for _, _, low, _ in known), *(high for _, _, _, high in known)]
-    margin = (max(ends) - min(ends)) * 0.05 or 0.1
-    across = (min(ends) - margin, max(ends) + margin)
+    margin = math.log(max(ends) / min(ends)) * 0.05 or 0.1
+    across = (math.log(min(ends)) - margin, math.log(max(ends)) + margin)
     drawing = SvgDrawing(ROW * len(known) + FOOT, 300)
     axes = drawing.axes(left=LABELS, right=16, top=0, bottom=FOOT, across=across, up=(len(known), 0))
-    for place in round_places(*across):
+    for ratio in ratio_places(math.exp(across[0]), math.exp(across[1])):
+        place = math.log(ratio)
         axes.lines([((place, 0), (place, len(known)))], GRID, 1)
-        axes.text(tick_number(place), (axes.x(place), axes.bottom + 4), "middle", "below", QUIET)
-    axes.lines([((1.0, 0), (1.0, len(known)))], QUIET, 1.2)
+        axes.text(tick_number(ratio), (axes.x(place), axes.bottom + 4), "middle", "below", QUIET)
+    axes.lines([((0.0, 0), (0.0, len(known)))], QUIET, 1.2)
     heights = [at + 0.5 for at in range(len(known))]
-    axes.lines([((low, at), (high, at)) for at, (_, _, low, high) in zip(heights, known, strict=True)], BAR, 5)
-    axes.dots([value for _, value, _, _ in known], heights, 7, MARK)
+    spans = [((math.log(low), at), (math.log(high), at)) for at, (_, _, low, high) in zip(heights, known, strict=True)]
+    axes.lines(spans, BAR, 5)
+    notes = [f"{name}: {value:.3f} ({low:.3f} to {high:.3f})" for name, value, low, high in known]
+    axes.dots([math.log(value) for _, value, _, _ in known], heights, 7, MARK, notes)
     for at, (name, *_) in zip(heights, known, strict=True):
         axes.text(visible(name, 32), (0.0, axes.y(at)), "end", "middle", INK, move=-8)
     first = ", ".join(f"{name} {value:.3f} ({low:.3f} to {high:.3f})" for name, value, low, high in known[:3])
     return drawing.finished(f"Ratios to {baseline} with 95% intervals: {first}")
 
 
+def ratio_places(low: float, high: float) -> list[float]:
+    """Return round ratios for a logarithmic axis, on both sides of 1.
+
+    >>> ratio_places(0.96, 1.03), ratio_places(0.4, 2.6), ratio_places(0.001, 900.0)
+    ([0.96, 0.98, 1.0, 1.02], [0.5, 1.0, 1.5, 2.0, 2.5], [0.001, 0.01, 0.1, 1.0, 10.0, 100.0])
+    """
+    if high / low > STEEP:
+        powers = range(math.ceil(math.log10(low) - 1e-9), math.floor(math.log10(high) + 1e-9) + 1)
+        return [float(f"1e{power}") for power in powers][:: -(-len(powers) // 6)]
+    return [place for place in round_places(low, high) if place > 0]
+
+
 def _interval(parts: Sequence[float | None], digits: int) -> str:
     value, low, high = (_number(part, digits) for part in parts)
     return UNKNOWN if UNKNOWN in (value, low, high) else f"{value} ({low} … {high})"
+
+
+def _reading(difference: Sequence[float | None]) -> str:
+    """What the interval of a difference says: nothing is clear where it holds 0."""
+    _, low, high = difference
+    if low is None or high is None:
+        return UNKNOWN
+    return "higher" if low > 0 else "lower" if high < 0 else "no clear difference"
 
 
 def _digits(parts: Sequence[float | None]) -> int:
@@ -150,7 +183,8 @@ def _digits(parts: Sequence[float | None]) -> int:
 def _number(value: float | None, digits: int) -> str:
     if value is None:
         return UNKNOWN
-    return f"{value:,.{digits}f}" if abs(value) < 1e15 else f"{value:.3e}"
+    text = f"{value:,.{digits}f}" if abs(value) < 1e15 else f"{value:.3e}"
+    return text if text.strip("-0.,") else text.removeprefix("-")
 
 
 def _rows(compare: object) -> list[Mapping[str, Any]]:

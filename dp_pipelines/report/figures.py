@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dp_pipelines.report.numbers import tick_number
+from dp_pipelines.report.numbers import axis_numbers
 from dp_pipelines.report.svg import (
     GRID,
     LETTER,
@@ -44,20 +44,52 @@ AT_THE_EDGE = 4
 """Percent from an edge of a drawing within which a number would be cut in half."""
 
 
-def grid_up(axes: Axes) -> None:
-    """Thin lines across at round numbers, which stand to the left; the line of zero is darker."""
-    for tick in round_places(min(axes.up), max(axes.up)):
+def grid_up(axes: Axes, words: str = "") -> None:
+    """Thin lines across at round numbers, which stand to the left, with words above them; the line of zero is darker."""
+    ticks = round_places(min(axes.up), max(axes.up))
+    texts, word = axis_numbers(ticks)
+    for tick, text in zip(ticks, texts, strict=True):
         axes.lines([((axes.across[0], tick), (axes.across[1], tick))], QUIET if tick == 0 else GRID, 0.8)
-        axes.text(tick_number(tick), (0, axes.y(tick)), "end", "middle", QUIET, move=-6)
+        axes.text(text, (0, axes.y(tick)), "end", "middle", QUIET, move=-6)
+    if words or word:
+        heading = f"{words} ({word})" if words and word else words or word
+        axes.text(heading, (0, axes.top - 12), "start", "baseline", QUIET, move=6 - axes.drawing.left)
+
+
+def axes_up(
+    drawing: SvgDrawing,
+    bounds: tuple[float, float],
+    across: tuple[float, float],
+    *,
+    bottom: float = 26,
+    words: str = "",
+) -> Axes:
+    """Axes with numbers to the left, as wide as these need it, and room for words above them.
+
+    Args:
+        drawing: gets them.
+        bounds: the range of the numbers.
+        across: that of the other axis.
+        bottom: the margin below in pixels.
+        words: what the numbers are.
+    """
+    texts, word = axis_numbers(round_places(*bounds))
+    left = max(30.0, 12 + LETTER * max(map(width_of, texts), default=0))
+    top = 30 if words or word else 10
+    axes = drawing.axes(left=left, right=12, top=top, bottom=bottom, across=across, up=bounds)
+    grid_up(axes, words)
+    return axes
 
 
 def grid_across(axes: Axes) -> None:
-    """Thin lines up at round numbers, which stand below; the line of zero is darker."""
-    for tick in round_places(min(axes.across), max(axes.across)):
+    """Thin lines up at round numbers, which stand below, the last with the word for millions; the line of zero is darker."""
+    ticks = round_places(min(axes.across), max(axes.across), most=4)
+    texts, word = axis_numbers(ticks)
+    for tick, text in zip(ticks, texts, strict=True):
         axes.lines([((tick, axes.up[0]), (tick, axes.up[1]))], QUIET if tick == 0 else GRID, 0.8)
         at = axes.x(tick)
         side: Side = "start" if at < AT_THE_EDGE else "end" if at > 100 - AT_THE_EDGE else "middle"
-        below(axes, tick, tick_number(tick), side)
+        below(axes, tick, f"{text} {word}" if word and tick == ticks[-1] else text, side)
 
 
 def finite(value: Any) -> float | None:
@@ -143,8 +175,7 @@ def axes_over_time(drawing: SvgDrawing, time: TimeAxis, bounds: tuple[float, flo
         whole: whether the panel is as wide as the page.
     """
     room = (time.last - time.first) * 0.03 or 0.5
-    axes = drawing.axes(left=46, right=12, top=10, bottom=26, across=(time.first - room, time.last + room), up=bounds)
-    grid_up(axes)
+    axes = axes_up(drawing, bounds, (time.first - room, time.last + room))
     mark_places(axes, time.marks, narrow=NARROW, wide=WIDE if whole else NARROW)
     return axes
 

@@ -12,6 +12,7 @@ from typing import Any
 from dp_pipelines.release.kept_shares import JOINED
 from dp_pipelines.report.key_text import visible
 from dp_pipelines.report.numbers import ERROR_BAR
+from dp_pipelines.report.words.unit_name import plural, unit_name
 
 FEW = 0.05
 """Below so large a share of values that are not null, and none beyond its error bar, a column looks wholly null."""
@@ -40,7 +41,7 @@ def lines(kept: object, unit: str) -> list[str]:
     if not isinstance(kept, Mapping):
         return []
     rows = _mapping(kept.get("rows"))
-    many, row = plural(unit), "joined row" if kept.get("of") == JOINED else "row"
+    many, one, row = plural(unit), unit_name(unit), "joined row" if kept.get("of") == JOINED else "row"
     about = "at most" if rows.get("at_most") is True else "about"
     said = [
         _sentence("about", _mapping(kept.get("whole")), f"of {many} fall wholly within the limits")
@@ -48,15 +49,15 @@ def lines(kept: object, unit: str) -> list[str]:
         + _sentence(about, rows, f"of {_whose(rows, many, row)} are counted")
     ]
     for entry in _mappings(kept.get("values")):
-        said.append(_of_values(entry, f"counted {row} of each {unit}"))
+        said.append(_of_values(entry, f"counted {row} of each {one}"))
     facts = _mappings(kept.get("facts"))
     passed = [f"{percent(fact)} {SAID[name]}" for fact in facts if (name := fact.get("fact")) in SAID]
     if passed:
-        said.append(f"of one {row} of each {unit}, {' and '.join(passed)}")
+        said.append(f"of one {row} of each {one}, {' and '.join(passed)}")
     columns = [fact for fact in facts if fact.get("fact") == "not_null"]
     if columns:
         listed = ", ".join(f"{_name(fact)} {percent(fact)}" for fact in columns)
-        said.append(f"of one {row} of each {unit}, not null: {listed}")
+        said.append(f"of one {row} of each {one}, not null: {listed}")
     said += [f"{_name(fact)} looks wholly null: check its type and format" for fact in columns if _looks_empty(fact)]
     return said
 
@@ -74,24 +75,6 @@ def percent(known: Mapping[str, Any]) -> str:
     digits = 0 if bar >= 1 else 1 if bar >= 0.1 else 2
     # Rounded up: nothing is more exact than it is.
     return f"{100 * share:.{digits}f}% (± {math.ceil(bar * 10**digits - 1e-9) / 10**digits:.{digits}f}%)"
-
-
-def plural(unit: str) -> str:
-    """Several privacy units in words.
-
-    >>> plural("customer in one week"), plural("value of city"), plural("country")
-    ('customers in one week', 'units (each one value of city)', 'countries')
-    """
-    if unit.startswith(("value of ", "combination of ")):  # what a unit is called where nobody says what it is
-        return f"units (each one {unit})"
-    first, gap, rest = unit.partition(" ")
-    if first.endswith("y") and first[-2:-1] not in "aeiou":
-        first = f"{first[:-1]}ies"
-    elif first.endswith(("s", "x", "ch", "sh")):
-        first = f"{first}es"
-    else:
-        first = f"{first}s"
-    return first + gap + rest
 
 
 def _whose(rows: Mapping[str, Any], many: str, row: str) -> str:

@@ -24,6 +24,7 @@ from dp_pipelines.report.numbers import ERROR_BAR, error_bar_parts, public_numbe
 from dp_pipelines.report.released_table import Codes, Lists, Numbers, Published, largest_rows
 from dp_pipelines.report.spread_charts import histogram, pairs, quantile_ranges, quantile_series, range_of, spark
 from dp_pipelines.report.time_axis import axis_of_time
+from dp_pipelines.report.words.chart_words import trend
 
 MOST_QUANTILES, MOST_LINES, ROWS, BARS, MOST_BARS, SPARK_BARS = 9, 24, 10, 10, 60, 40
 """In the table: columns of a metric, and bins in words. In plots: rows of ranges, categories, bins of a panel and of a spark."""
@@ -97,9 +98,10 @@ class QuantileLists(ListStyle):
     def plots(self, metric: Lists, entry: Mapping[str, Any], published: Published, leader: Numbers) -> dict[str, Any]:
         """See `ListStyle`."""
         labels, _ = self.places(entry, metric.values.shape[1])
-        rows = _chosen(metric, published, leader, ROWS)
+        series = _bands(metric, labels, published, leader)
+        rows = [] if series else _chosen(metric, published, leader, ROWS)
         return {
-            "series": _bands(metric, labels, published, leader),
+            "series": series,
             "rows": len(rows),
             "ranges": _ranges(metric, labels, published, rows) if rows else None,
         }
@@ -246,7 +248,7 @@ def style_of(metric: type[Metric] | None, entry: Mapping[str, Any]) -> ListStyle
 
 
 def number_cells(
-    values: Floats, stddevs: Floats, most: int, within: tuple[float, float] | None = None
+    values: Floats, stddevs: Floats, most: int, within: tuple[float, float] | None = None, *, whole: bool = False
 ) -> list[dict[str, Any]]:
     """The first numbers as cells; those that their error bar swallows are marked, those whose bar covers the range are hidden."""
     cells: list[dict[str, Any]] = []
@@ -255,7 +257,7 @@ def number_cells(
         if covered:
             cells.append({"value": None, "bar": None, "unsure": True, "noise": verdicts.NOISE})
             continue
-        parts = error_bar_parts(value, stddev, grouped=True)
+        parts = error_bar_parts(value, stddev, grouped=True, whole=whole)
         unsure = parts is not None and abs(value) < ERROR_BAR * stddev
         if math.isnan(stddev) and math.isfinite(value):  # it was chosen, and has no error bar
             parts = (public_number(value), "")
@@ -343,6 +345,9 @@ def _bands(metric: Lists, labels: Sequence[str], published: Published, leader: N
         title = f"Quantiles of {metric.name} of {joined(name)} over time: {len(rows)} points"
         if len(rows):
             title += f"; at {axis.texts[float(days[-1])]}: {_said(metric, int(rows[-1]), labels)}"
+            middle = metric.at(len(labels) // 2).taken(rows)
+            known = drawable(middle.values, middle.bars)
+            title += f"; {labels[len(labels) // 2]}: {trend(days[known], middle.values[known], middle.bars[known])}"
         svg = quantile_series(days, metric.values[rows], metric.bars[rows], axis, bounds, title, whole=len(panels) == 1)
         drawn.append({"names": name, "svg": svg})
     return drawn

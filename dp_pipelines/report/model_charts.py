@@ -11,7 +11,7 @@ import numpy as np
 from markupsafe import Markup
 
 from dp_pipelines.report.charts import limits
-from dp_pipelines.report.figures import Floats, bar_ends, below, drawable, grid_up
+from dp_pipelines.report.figures import Floats, axes_up, bar_ends, below, drawable
 from dp_pipelines.report.numbers import tick_number
 from dp_pipelines.report.svg import BAR, MARK, QUIET, Axes, SvgDrawing
 
@@ -120,8 +120,7 @@ def learning(numbers: Floats, title: str) -> Markup:
     bounds = limits(numbers, np.zeros(len(numbers)))
     last = float(steps[-1]) if len(steps) else 1.0
     drawing = SvgDrawing(190)
-    axes = drawing.axes(left=46, right=12, top=10, bottom=26, across=(0, max(last, 1.0)), up=bounds)
-    grid_up(axes)
+    axes = axes_up(drawing, bounds, (0, max(last, 1.0)))
     _mark(axes, [0.0, last] if last < 4 else [0.0, round(last / 2), last])
     points = _points(steps, numbers)
     axes.lines(itertools.pairwise(points), MARK, 1.4)
@@ -138,11 +137,9 @@ def _square(
     drawing: SvgDrawing, across: tuple[float, float], up: tuple[float, float], words_below: str, words_above: str
 ) -> Axes:
     """Axes with numbers on both sides, and with words for them."""
-    axes = drawing.axes(left=40, right=12, top=26, bottom=40, across=across, up=up)
-    grid_up(axes)
+    axes = axes_up(drawing, up, across, bottom=40, words=words_above)
     _mark(axes, [across[0], (across[0] + across[1]) / 2, across[1]])
     axes.text(words_below, (100, axes.bottom + 22), "end", "below", QUIET)
-    axes.text(words_above, (0, axes.top - 10), "start", "above", QUIET, move=-30)
     return axes
 
 

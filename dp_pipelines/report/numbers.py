@@ -5,7 +5,7 @@ as a dash.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from dp_pipelines.accounting.shown_costs import left_number, spent_number
 from dp_pipelines.metrics.base import ERROR_BAR as ERROR_BAR
@@ -15,21 +15,31 @@ MOST_DECIMALS = 12
 MOST_DIGITS = 1e15
 """From here on a number is written with an exponent: no float holds its last digits."""
 
+WORDS = ((1e12, "trillion"), (1e9, "billion"), (1e6, "million"))
+"""What large numbers are called on axes, and in headlines from a billion on."""
 
-def error_bar_parts(value: float | None, stddev: float | None, *, grouped: bool = False) -> tuple[str, str] | None:
+
+def error_bar_parts(
+    value: float | None, stddev: float | None, *, grouped: bool = False, whole: bool = False
+) -> tuple[str, str] | None:
     """A value and its error bar as two texts of the same precision, or None where one of them is no finite number.
 
     Args:
         value: the released number.
         stddev: the standard deviation of its noise, in the same unit.
         grouped: whether thousands are separated by commas.
+        whole: whether it estimates a whole number, such as one of people; then the bar is rounded up.
 
     >>> error_bar_parts(13546.9, 14074.9, grouped=True)
     ('13,547', '27,587')
+    >>> error_bar_parts(2087.7, 3.5, grouped=True), error_bar_parts(2087.7, 3.5, grouped=True, whole=True)
+    (('2,087.7', '6.9'), ('2,088', '7'))
     >>> error_bar_parts(None, 1.0)
     """
     if value is None or stddev is None or not math.isfinite(value) or not math.isfinite(bar := ERROR_BAR * stddev):
         return None
+    if whole and bar > 0:
+        return _fixed(value, 0, grouped), _fixed(math.ceil(bar - 1e-9) if bar < 10 else bar, 0, grouped)
     if not bar > 0:
         return f"{value + 0.0:{',' if grouped else ''}.6g}" if abs(value) < 1e6 else _fixed(value, 0, grouped), "0"
     digits = max(0, 1 - math.floor(math.log10(bar)))
@@ -38,7 +48,7 @@ def error_bar_parts(value: float | None, stddev: float | None, *, grouped: bool 
     return _fixed(value, digits, grouped), _fixed(bar, digits, grouped)
 
 
-def with_error_bar(value: float | None, stddev: float | None, *, grouped: bool = False) -> str:
+def with_error_bar(value: float | None, stddev: float | None, *, grouped: bool = False, whole: bool = False) -> str:
     """A value and its error bar, rounded to what the error leaves certain. Arguments as for `error_bar_parts`.
 
     >>> with_error_bar(1234.567, 12.3)
@@ -48,7 +58,7 @@ def with_error_bar(value: float | None, stddev: float | None, *, grouped: bool =
     >>> with_error_bar(float("nan"), 1.0), with_error_bar(2.5, None)
     ('-', '2.5')
     """
-    parts = error_bar_parts(value, stddev, grouped=grouped)
+    parts = error_bar_parts(value, stddev, grouped=grouped, whole=whole)
     if parts is not None:
         return f"{parts[0]} ± {parts[1]}"
     if value is None or not math.isfinite(value) or not (stddev is None or math.isnan(stddev)):
@@ -91,16 +101,61 @@ def _cost(value: object, shown: Callable[[float], str]) -> str:
     return shown(value).replace("e-0", "e-")
 
 
-def tick_number(value: float) -> str:
-    """A number on an axis: short, exact for round ones.
+def rounded_parts(value: float, stddev: float, *, whole: bool = False) -> tuple[str, str, str, str] | None:
+    """A headline number: the value, its error bar and both ends, rounded to two digits of the bar; None where there is none.
 
-    >>> [tick_number(x) for x in (0.0, 0.25, 250.0, 12500.0, -2e6, 3e9, 1e20)]
-    ['0', '0.25', '250', '12.5k', '-2M', '3G', '1e+20']
+    Args:
+        value, stddev, whole: as for `error_bar_parts`.
+
+    >>> rounded_parts(5668806.2, 5603.0), rounded_parts(24936.7, 4.7, whole=True)
+    (('5,669,000', '11,000', '5,658,000', '5,680,000'), ('24,937', '10', '24,927', '24,947'))
+    >>> rounded_parts(4.123e9, 2.5e6)
+    ('4.1230 billion', '0.0049 billion', '4.1181 billion', '4.1279 billion')
     """
-    for size, suffix in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if size <= abs(value) < 1e4 * size and (suffix != "k" or abs(value) >= 1e4):
-            return f"{value / size:.4g}{suffix}"
-    return f"{value + 0:.4g}"
+    bar = ERROR_BAR * stddev
+    if not (math.isfinite(value) and math.isfinite(bar) and bar >= 0):
+        return None
+    size, word = next(((size, f" {word}") for size, word in WORDS if size >= 1e9 and abs(value) >= size), (1.0, ""))
+    place = math.floor(math.log10(bar / size)) - 1 if bar / size > 0 else 0 if whole else -2
+    place = max(0, place) if whole and not word else place
+    step = 10.0**place
+    if not 1e-12 < step < MOST_DIGITS or not max(abs(value), bar) / size < MOST_DIGITS * step:
+        return None  # no float tells these digits
+    up = math.ceil(bar / size / step - 1e-9) * step if whole and bar < 10 else round(bar / size / step) * step
+    middle = round(value / size / step) * step
+    texts = [_fixed(number, max(0, -place), True) + word for number in (middle, up, middle - up, middle + up)]
+    return texts[0], texts[1], texts[2], texts[3]
+
+
+def tick_number(value: float) -> str:
+    """A number on an axis or in a legend, on its own: with separators, exact for round ones.
+
+    >>> [tick_number(x) for x in (0.0, 0.25, 12500.0, -2e6, 3.5e9, 1e20)]
+    ['0', '0.25', '12,500', '-2 million', '3.5 billion', '1e+20']
+    """
+    texts, word = axis_numbers([value])
+    return f"{texts[0]} {word}" if word else texts[0]
+
+
+def axis_numbers(values: Sequence[float]) -> tuple[list[str], str]:
+    """The numbers of an axis as texts, all in the same unit, and the word for it: thousands are written out.
+
+    >>> axis_numbers([0.0, 50_000.0, 100_000.0]), axis_numbers([0.0, 1.5e9, 3e9])
+    ((['0', '50,000', '100,000'], ''), (['0', '1.5', '3'], 'billion'))
+    """
+    most = max(map(abs, values), default=0.0)
+    size, word = next(((size, word) for size, word in WORDS if size <= most < MOST_DIGITS), (1.0, ""))
+    if most >= MOST_DIGITS:
+        return [f"{value + 0.0:.4g}" for value in values], ""
+    return [_short(value / size) for value in values], word
+
+
+def _short(value: float) -> str:
+    """Six digits with separators, none of them a needless zero; fewer with an exponent where they are small."""
+    if value and abs(value) < 1e-4:
+        return f"{value:.4g}"
+    text = f"{value + 0.0:,.{max(0, 5 - math.floor(math.log10(abs(value)))) if value else 0}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 def _fixed(value: float, digits: int, grouped: bool) -> str:

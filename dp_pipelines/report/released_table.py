@@ -34,6 +34,14 @@ GRAINS: Mapping[Grain, int] = {"year": 4, "month": 7, "day": 10, "minute": 16}
 
 ISO_WEEK = re.compile(r"(\d{4})-?W(\d{2})")
 ISO_DATE = re.compile(r"\d{4}-\d{2}(-\d{2})?")
+QUARTER = re.compile(r"(\d{4})-?Q([1-4])")
+NUMBERED_TIME = re.compile(
+    r"(?:\A|_|(?<=[a-z])(?=[A-Z]))"
+    r"(year|quarter|month|week|weekday|day|hour|minute|date|yyyy|yyyymm|yyyymmdd|yearmonth|yearweek|weekno|dow|doy)s?"
+    r"(?:_?(?:no|nr|num|number|index|id|of_year|of_month|of_week|of_day))?\Z",
+    re.IGNORECASE,
+)
+"""Names of integer columns that count weeks, months, hours and the like, so that their order is that of time."""
 EPOCH = datetime.date(1970, 1, 1).toordinal()
 DISTINCT_TIMES = 100_000
 """A text column with more different values than this is no calendar."""
@@ -49,6 +57,7 @@ class Key:
         codes: for each row, its place in `values`.
         days: for each value days since 1970, NaN for null; None where the column is no time.
         grain: of dates and timestamps, what all of them begin: a year, a month, a day, a minute.
+        counted: whether `days` are numbers of weeks, hours and the like, as they stand in the column.
     """
 
     name: str
@@ -56,6 +65,7 @@ class Key:
     codes: Codes
     days: Floats | None
     grain: Grain | None = None
+    counted: bool = False
 
     def text(self, code: int) -> str | None:
         """The value of a code, a time of day only where it says something; None for null."""
@@ -223,11 +233,13 @@ class PrintedOrder:
         rows: their places in the table.
         by: the column by which they come first; empty where that are the keys.
         largest: whether the largest come first.
+        latest: whether these are the latest of a time series, which has more.
     """
 
     rows: Codes
     by: str
     largest: bool = True
+    latest: bool = False
 
 
 def printed_order(
@@ -238,7 +250,10 @@ def printed_order(
     best: bool = False,
     order_by: Sequence[SortColumn] = (),
 ) -> PrintedOrder:
-    """The first rows to print: by the first metric that says how large a group is, the largest first; else by their keys.
+    """Choose the first rows to print: of a time series group by group in the order of time, else the largest.
+
+    The largest group comes first, by the first metric that says how large a group is; of a single series these are the latest
+    rows. Where no metric says it, rows are in the order of their keys.
 
     Args:
         published: a table.
@@ -258,6 +273,11 @@ def printed_order(
                 order = np.argsort(_floats(published.table.column(RANK)), kind="stable")
                 return PrintedOrder(rows=order[:most], by=RANK, largest=False)
     every: list[Numbers | Lists] = [*published.metrics, *published.lists]
+    if (time := published.time) is not None and time.days is not None:
+        others = [key for key in published.keys if key is not time]
+        rows, latest = _series_rows(published, others, time.days[time.codes], kinds), not others and count > most
+        by = ", ".join(key.name for key in (*others, time))
+        return PrintedOrder(rows=rows[-most:] if latest else rows[:most], by=by, largest=False, latest=latest)
     for metric in every:
         kind = registry.of_kind(kinds.get(metric.name))
         if kind is not None and kind.ranks:
@@ -266,6 +286,22 @@ def printed_order(
                 rows = np.concatenate([rows, np.setdiff1d(np.arange(count), rows)[: most - len(rows)]])
             return PrintedOrder(rows=rows, by=metric.name)
     return PrintedOrder(rows=np.arange(min(most, count)), by="")
+
+
+def _series_rows(published: Published, others: Sequence[Key], days: Floats, kinds: Mapping[str, object]) -> Codes:
+    """All rows, group by group in the order of time, the largest group first; null last.
+
+    Args:
+        published: the table.
+        others: the keys that tell groups apart.
+        days: the time of each row, NaN for null.
+        kinds: the kind of each metric, where it is known.
+    """
+    group, _ = groups(others, published.table.num_rows)
+    place = np.empty(int(group.max()) + 1, dtype=np.int64)
+    ranked = largest_groups(group, ranking(published, kinds), len(place))
+    place[ranked] = np.arange(len(ranked))
+    return np.lexsort((np.where(np.isfinite(days), days, np.inf), place[group]))
 
 
 def _can_order(table: pa.Table, column: str) -> bool:
@@ -327,13 +363,16 @@ def _key(name: str, column: pa.ChunkedArray) -> Key:
     if codes.null_count:
         codes = pc.fill_null(codes.cast(pa.int64()), len(values))
         values = pa.concat_arrays([values, pa.nulls(1, values.type)])
-    days = days_of(values)
+    numbers = numbered_times(name, values)
+    written = None if numbers is None else _written_dates(name, values)
+    days = written if written is not None else numbers if numbers is not None else days_of(values)
     return Key(
         name=name,
         values=values,
         codes=codes.to_numpy(zero_copy_only=False).astype(np.int64),
         days=days,
         grain=None if days is None else _grain(values),
+        counted=numbers is not None and written is None,
     )
 
 
@@ -352,11 +391,46 @@ def _grain(values: pa.Array) -> Grain | None:
     return next((grain for grain, unit in units if (told == told.astype(f"datetime64[{unit}]")).all()), None)
 
 
+def numbered_times(name: str, values: pa.Array) -> Floats | None:
+    """Integers that count weeks, months, hours and the like, by the name of their column; None where it names no such thing.
+
+    Args:
+        name: of the column.
+        values: its distinct values; null gives NaN.
+
+    >>> numbered_times("week", pa.array([13, 2])), numbered_times("store", pa.array([13, 2]))
+    (array([13.,  2.]), None)
+    """
+    if not pa.types.is_integer(values.type) or NUMBERED_TIME.search(name) is None:
+        return None
+    return np.asarray(values.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False), dtype=np.float64)
+
+
+def _written_dates(name: str, values: pa.Array) -> Floats | None:
+    """Integers that write a date, a month or a week without dashes, such as 20260105, as days; None where one does not.
+
+    >>> [_written_dates(*pair) for pair in (("day", pa.array([19700105])), ("week", pa.array([197002])), ("day", pa.array([5])))]
+    [array([4.]), array([4.]), None]
+    """
+    if not 0 < len(values) <= DISTINCT_TIMES:
+        return None
+    between = "-W" if "week" in name.lower() else "-"
+    texts = [None if value is None else str(value) for value in values.to_pylist()]
+    if any(text is not None and len(text) not in (6, 8) for text in texts):
+        return None
+    dashed = [
+        text and (f"{text[:4]}-{text[4:6]}-{text[6:]}" if len(text) == 8 else f"{text[:4]}{between}{text[4:]}")
+        for text in texts
+    ]
+    days = _calendar(pa.array(dashed, pa.string()))
+    return days if days is not None and np.isfinite(days).any() else None
+
+
 def days_of(values: pa.Array) -> Floats | None:
     """Points in time as days since 1970, or None where the values are none, or lie outside of the years 1 to 9999.
 
     Args:
-        values: dates, timestamps, or texts that are ISO weeks, dates or months; null gives NaN.
+        values: dates, timestamps, or texts that are ISO weeks, quarters (2026-Q1), dates or months; null gives NaN.
 
     >>> days_of(pa.array(["1970-W02", None])), days_of(pa.array(["tea"]))
     (array([ 4., nan]), None)
@@ -380,14 +454,16 @@ def days_of(values: pa.Array) -> Floats | None:
 
 
 def _calendar(values: pa.Array) -> Floats | None:
-    """ISO weeks, dates and months as days; None where a text is something else."""
+    """ISO weeks, quarters, dates and months as days; None where a text is something else."""
     days = np.full(len(values), np.nan)
     for at, text in enumerate(values.to_pylist()):
         if text is None:
             continue
-        week = ISO_WEEK.fullmatch(text)
+        week, quarter = ISO_WEEK.fullmatch(text), QUARTER.fullmatch(text)
         try:
-            if week:  # refuses the 53rd week of a year that has none
+            if quarter:
+                days[at] = datetime.date(int(quarter[1]), 3 * int(quarter[2]) - 2, 1).toordinal() - EPOCH
+            elif week:  # refuses the 53rd week of a year that has none
                 days[at] = datetime.date.fromisocalendar(int(week[1]), int(week[2]), 1).toordinal() - EPOCH
             elif ISO_DATE.fullmatch(text) and text.isascii():
                 days[at] = np.datetime64(text, "D").astype(np.int64)

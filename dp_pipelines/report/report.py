@@ -8,7 +8,8 @@ covered: whether the manifest is true.
 
 import math
 import pathlib
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -25,6 +26,10 @@ from dp_pipelines.report.model_section import model_section
 from dp_pipelines.report.numbers import cost_number, public_number
 from dp_pipelines.report.pages import amount, document, mapping, mappings, meters, sequence, text
 from dp_pipelines.report.stage_section import stage_section
+from dp_pipelines.report.words import headline
+from dp_pipelines.report.words.limit_words import limit_sentences
+from dp_pipelines.report.words.page_words import subject_words
+from dp_pipelines.report.words.unit_name import plural, unit_name
 
 LAWS = {
     "gaussian": "normal (Gaussian) noise",
@@ -36,6 +41,12 @@ LAWS = {
 
 HOUSEHOLD = 4
 """The size of the group whose guarantee the page states."""
+
+MADE_RUN_ID = re.compile(r"[0-9a-f]{24}-[0-9a-f]{24}")
+"""A run id that nobody chose: it is made of two digests, and says nothing to readers."""
+
+LONG_FROM = 2
+"""A page with more charts than this has a table of contents."""
 
 SMOOTH = "Laplace noise by smooth sensitivity"
 """Instead, of a record whose name says that it is a median with such noise."""
@@ -63,28 +74,37 @@ def render(
     >>> "<title>&lt;b&gt;tea: private release 2026-W01</title>" in page
     True
     """
-    unit = text(content.get("privacy_unit")) or "privacy unit"
+    unit = text(content.get("privacy_unit"))
     described = {text(stage.get("name")): stage for stage in mappings(content.get("stages"))}
     listed = [name for name in described if name]
     tables = {name: path for name, path in tables.items() if name not in hidden_tables(described)}
     names = [*listed, *sorted(name for name in {*tables, *models} if name not in described)]
+    stages = [
+        model_section(
+            name, models[name], unit_name(unit), text(mapping(mapping(content.get("models")).get(name)).get("label"))
+        )
+        if name in models
+        else _section(name, described.get(name, {}), tables.get(name), unit)
+        for name in names
+    ]
+    run_id = text(content.get("run_id"))
     return document(
         "report.html.j2",
         title=text(content.get("dataset")) or "Private release",
-        run_id=text(content.get("run_id")),
+        run_id=run_id,
+        run_name="" if MADE_RUN_ID.fullmatch(run_id) else run_id,
+        subject=subject_words(stages),
         params=sorted((str(name), text(value)) for name, value in mapping(content.get("params")).items()),
-        unit=unit,
+        unit=unit_name(unit),
+        units=plural(unit),
+        exact_unit=unit or "privacy unit",
         so_far=spent_so_far(content),
         made_up=text(mapping(content.get("synthetic")).get("words")),
         assumed=[text(item) for item in sequence(mapping(content.get("synthetic")).get("assumed"))],
-        stages=[
-            model_section(
-                name, models[name], unit, text(mapping(mapping(content.get("models")).get(name)).get("label"))
-            )
-            if name in models
-            else _section(name, described.get(name, {}), tables.get(name), unit)
-            for name in names
-        ],
+        headlines=headline.first(one for stage in stages for one in stage.get("headlines", [])),
+        stages=stages,
+        long=len(stages) > 1 or sum(len(stage.get("plots", [])) for stage in stages) > LONG_FROM,
+        limited=_limited(stages, described, unit),
         budget=_budget(content),
         ledger=_ledger(mapping(content.get("ledger"))),
         tuned=list(dict.fromkeys(text(look.get("words")) for look in mappings(content.get("tuned")))),
@@ -95,6 +115,19 @@ def render(
         job=text(content.get("job")),
         versions=sorted((str(name), text(value)) for name, value in mapping(content.get("versions")).items()),
     )
+
+
+def _limited(
+    stages: Sequence[Mapping[str, Any]], described: Mapping[str, Mapping[str, Any]], unit: str
+) -> list[dict[str, Any]]:
+    """What each stage limits, and whether it was measured how much that cuts off."""
+    found = []
+    for stage in stages:
+        entry = described.get(stage["name"], {})
+        said = limit_sentences(entry, unit)
+        if said:
+            found.append({"name": stage["name"], "sentences": said, "measured": bool(mapping(entry.get("kept")))})
+    return found
 
 
 def _section(name: str, stage: Mapping[str, Any], path: pathlib.Path | None, unit: str) -> dict[str, Any]:

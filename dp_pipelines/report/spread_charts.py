@@ -17,15 +17,15 @@ from dp_pipelines.report.figures import (
     WIDE,
     Floats,
     axes_over_time,
+    axes_up,
     bar_ends,
     drawable,
     fitting,
     grid_across,
-    grid_up,
     mark_places,
 )
 from dp_pipelines.report.key_text import visible
-from dp_pipelines.report.svg import BAR, HEAT, MARK, SvgDrawing
+from dp_pipelines.report.svg import BAR, HEAT, INK, MARK, SvgDrawing
 from dp_pipelines.report.time_axis import TimeAxis
 
 SPARK_HEIGHT, SPARK_WIDTH = 18, 120
@@ -147,8 +147,7 @@ def histogram(values: Floats, bars: Floats, edges: Sequence[str], title: str, *,
     keep = np.flatnonzero(drawable(values, bars))
     bounds = limits(values, bars)
     drawing = SvgDrawing(WHOLE_HEIGHT if whole else PANEL_HEIGHT)
-    axes = drawing.axes(left=46, right=12, top=10, bottom=26, across=(0, len(values)), up=bounds)
-    grid_up(axes)
+    axes = axes_up(drawing, bounds, (0, len(values)))
     marks = {float(at): fitting(text, 14) for at, text in enumerate(edges)}
     mark_places(axes, marks, narrow=NARROW, wide=WIDE if whole else NARROW)
     gap = 0.06 if len(values) <= 40 else 0.0
@@ -156,7 +155,7 @@ def histogram(values: Floats, bars: Floats, edges: Sequence[str], title: str, *,
         left, right = at + gap, at + 1 - gap
         axes.area([left, right, right, left], [0, 0, values[at], values[at]], BAR)
     ends = zip(keep + 0.5, *bar_ends(values[keep], bars[keep], bounds), strict=True)
-    axes.lines((((x, a), (x, b)) for x, a, b in ends), MARK, 1.4)
+    axes.lines((((x, a), (x, b)) for x, a, b in ends), INK, 1.4)
     return drawing.finished(title)
 
 

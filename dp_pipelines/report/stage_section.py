@@ -1,4 +1,4 @@
-"""The part of a report that shows one stage: its first rows as a table, and its plots.
+"""The part of a report that shows one stage: its charts, its table, and what must be known to read them.
 
 In: the stage's entry in the manifest (any part of it may be missing) and its published file. Out: a dictionary for the
 template. Holds: bounded, however large the table is; nothing but released numbers and public facts. Not covered: models,
@@ -8,51 +8,54 @@ which have no table.
 import dataclasses
 import math
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from markupsafe import Markup
 
+from dp_pipelines.frozen import FrozenMapping
 from dp_pipelines.metrics import registry
-from dp_pipelines.metrics.base import Metric
-from dp_pipelines.release import shown_rows, verdicts
-from dp_pipelines.report import clamp_warnings, compare_text, kept_text
-from dp_pipelines.report.chart_choices import POINTS, finest, panels_over_time, rollup_order, row_parts
-from dp_pipelines.report.charts import (
-    Series,
-    bar_chart,
-    heat_map,
-    limits,
-    time_series,
-)
-from dp_pipelines.report.figures import LARGEST
-from dp_pipelines.report.key_text import joined
+from dp_pipelines.metrics.base import RAW, Metric
+from dp_pipelines.planning.noise_levels import passing_noise
+from dp_pipelines.query.rollup import LEVEL, REST
+from dp_pipelines.release import finest_rows, shown_rows, verdicts
+from dp_pipelines.report import clamp_warnings, compare_text
+from dp_pipelines.report.chart_choices import finest, rollup_order
+from dp_pipelines.report.key_text import visible
 from dp_pipelines.report.list_charts import ListStyle, list_plots, number_cells, style_of
-from dp_pipelines.report.numbers import error_bar_parts, public_number, tick_number, with_error_bar
-from dp_pipelines.report.pages import sequence, text
+from dp_pipelines.report.numbers import error_bar_parts, public_number
+from dp_pipelines.report.pages import mapping, sequence, text
 from dp_pipelines.report.released_table import (
-    Codes,
     Key,
     Lists,
     Numbers,
     PrintedOrder,
     Published,
-    largest_groups,
-    largest_rows,
     printed_order,
     ranking,
     read_published,
 )
-from dp_pipelines.report.svg import HEAT_STEPS
-from dp_pipelines.report.time_axis import axis_of_time
+from dp_pipelines.report.stage_charts import MOST_PLOTTED, charts_of
+from dp_pipelines.report.words import headline
+from dp_pipelines.report.words.limit_words import metrics_by_column
+from dp_pipelines.report.words.unit_name import plural
 
 FIRST_ROWS = 200
-MOST_PLOTTED = 4
-"""Metrics with plots of their own; the table has them all."""
+"""Rows of a table on the page."""
 
-BARS, HEAT_ROWS, HEAT_COLUMNS, BROAD = 10, 20, 40, 24
-"""In plots: bars, rows and columns of a heat map, and columns from which on it has the width of the page for itself."""
+ENOUGH = 0.9
+"""The part of the numbers of a metric that must stand out of the noise; of fewer the page says how many do."""
+
+ALL, OTHERS = "all", "rest"
+"""In a rollup's table: a column that a level does not have, and the row of what is not published."""
+
+Words = Callable[[str, int], str | None]
+"""What stands in a column in some row instead of its null."""
+
+
+def _as_it_is(column: str, row: int) -> str | None:
+    return None
 
 
 def stage_section(name: str, stage: Mapping[str, Any], path: pathlib.Path | None, unit: str) -> dict[str, Any]:
@@ -67,26 +70,27 @@ def stage_section(name: str, stage: Mapping[str, Any], path: pathlib.Path | None
     Raises:
         OSError, pyarrow.ArrowException: the file cannot be read.
     """
-    described = stage.get("metrics") if isinstance(stage.get("metrics"), Mapping) else {}
+    entries = {text(key): entry for key, entry in mapping(stage.get("metrics")).items() if isinstance(entry, Mapping)}
     section: dict[str, Any] = {
         "name": name,
         "model": False,
         "file": None if path is None else path.name,
-        "selection": _selection(stage.get("selection"), unit),
+        "selection": _selection(stage.get("selection")),
+        "units": plural(unit),
         "most": _chosen_partitions(stage),
-        "limits": [text(sentence) for sentence in sequence(stage.get("limits"))],
         "compare": compare_text.section(stage.get("compare")),
-        "kept": [*kept_text.lines(stage.get("kept"), unit), *clamp_warnings.lines(stage)],
         "rows": 0,
         "plots": [],
         "spreads": [],
+        "legend": [],
+        "warnings": [],
+        "headlines": [],
     }
     if path is None:
         return section
     keys = stage.get("partition_by")
     named = isinstance(keys, Sequence) and not isinstance(keys, str) and all(isinstance(key, str) for key in keys)
     published = read_published(path, list(keys) if named and keys is not None else None)
-    entries = {name: entry for name, entry in (described or {}).items() if isinstance(entry, Mapping)}
     said = {metric.name: entries.get(metric.name, {}).get("kind") for metric in published.in_order}
     known = {name: registry.of_kind(kind) for name, kind in said.items()}
     styles = {found.name: style_of(known[found.name], entries.get(found.name, {})) for found in published.lists}
@@ -96,33 +100,124 @@ def stage_section(name: str, stage: Mapping[str, Any], path: pathlib.Path | None
     best, order_by = section["selection"]["best"] is not None, () if part is None else part.order_by
     order_by = order_by or rollup_order(stage)
     order = printed_order(published, said, FIRST_ROWS, best=best, order_by=order_by)
-    section |= table_of(published, styles, entries, order)
+    readable, words = _readable(published, stage)
+    section |= table_of(readable, styles, entries, order, known, words)
+    if finest_rows.is_rollup(stage) and order.by == LEVEL:
+        section |= {"by": "", "order": "levels, the totals first"}
+    section["raw"] = any(metric.name.endswith(RAW) for metric in published.in_order) and finest_rows.is_rollup(stage)
+    section["nothing"] = verdicts.nothing_published(stage).replace(" units. ", f" {plural(unit)}. ", 1)
+    section["metrics"] = list(dict.fromkeys(column["name"] for column in section["columns"]))
+    section["period"] = _period(published)
+    section["headlines"] = headline.headlines(published, stage, known, name)
+    section["not_added"] = [
+        metric.name for metric in readable.metrics if _may_overlap(known[metric.name]) and published.table.num_rows > 1
+    ]
     found = verdicts.told(published.table, stage)
-    section["verdict_note"], section["nothing"] = verdicts.note(found, stage), verdicts.nothing_published(stage)
-    section["legend"] = [
-        {
+    warnings = _warnings(stage, found)
+    section["warnings"] = warnings.pop("", [])
+    columns = {metric: column for column, metrics in metrics_by_column(stage).items() for metric in metrics}
+    columns |= {
+        name: columns[base] for name, entry in entries.items() if (base := text(entry.get("raw_of"))) in columns
+    }
+    legend = {
+        metric.name: {
             "name": metric.name,
-            "words": _words(known[metric.name], unit)
+            "words": _words(known[metric.name], unit, columns.get(metric.name))
             + _chosen_bounds(entries.get(metric.name, {}))
             + _shrunk(entries.get(metric.name, {})),
-            "bar": _usual_bar(metric),
-            "verdict": found[metric.name].words if metric.name in found else "",
+            "bar": _usual_bar(metric, whole=_is_whole(known[metric.name])),
+            "warnings": warnings.get(metric.name, []),
         }
         for metric in published.in_order
-    ]
+        if not (finest_rows.is_rollup(stage) and "raw_of" in entries.get(metric.name, {}))
+    }
+    section["verdict_note"] = verdicts.note({key: one for key, one in found.items() if _falls_short(one)}, stage)
     # The table has all; plots show a mean as it is after shrinkage alone.
     shown = tuple(metric for metric in published.metrics if "raw_of" not in entries.get(metric.name, {}))
     published = finest(dataclasses.replace(published, metrics=shown), stage)
     if published.table.num_rows and (published.metrics or published.lists):
         leader = ranking(published, said | {name: style.name for name, style in styles.items()})
-        section["plots"] = _plots(published, leader) if published.keys else []  # a total's numbers need none
+        section["plots"] = charts_of(published, leader, known) if published.keys else []  # a total's numbers need none
         section["spreads"] = [
             list_plots(found, styles[found.name], entries.get(found.name, {}), published, leader)
             for found in published.lists[:MOST_PLOTTED]
         ]
+    section["plots"] = [
+        plot for plot in section["plots"] if plot["series"] or plot["panels"] or plot["bars"] or plot["heat"]
+    ]
+    for plot in (*section["plots"], *section["spreads"]):
+        plot |= {"about": legend.pop(plot["metric"], {"words": "", "bar": None, "warnings": []})}
+    section["legend"] = list(legend.values())
     section["unplotted"] = [metric.name for metric in published.metrics[MOST_PLOTTED:] if published.keys]
     section["unplotted"] += [found.name for found in published.lists[MOST_PLOTTED:]]
     return section
+
+
+def _readable(published: Published, stage: Mapping[str, Any]) -> tuple[Published, Words]:
+    """What the page shows of a table: of a rollup neither its levels nor the numbers before they were made to add up."""
+    columns = {key.name: key for key in published.keys}
+    if not finest_rows.is_rollup(stage) or LEVEL not in columns:
+        return published, _as_it_is
+    levels = sequence(mapping(stage.get(finest_rows.ENTRY)).get("levels"))
+    level, rest, entries = columns[LEVEL], columns.get(REST), mapping(stage.get("metrics"))
+
+    def words(column: str, row: int) -> str | None:
+        number = level.text(int(level.codes[row])) or ""
+        at = int(number) if number.isdecimal() else len(levels)
+        if at >= len(levels) or column not in columns:
+            return None
+        if column not in sequence(levels[at]):
+            return ALL
+        left = rest is not None and rest.text(int(rest.codes[row])) == "true"
+        return OTHERS if left and (at == 0 or column not in sequence(levels[at - 1])) else None
+
+    return dataclasses.replace(
+        published,
+        keys=tuple(key for key in published.keys if key.name not in (LEVEL, REST)),
+        metrics=tuple(m for m in published.metrics if "raw_of" not in mapping(entries.get(m.name))),
+    ), words
+
+
+def _period(published: Published) -> tuple[str, str, str] | None:
+    """The time column of a table, and the first and the last time in it; None where it has no calendar."""
+    time = published.time
+    if time is None or time.days is None or time.counted:
+        return None
+    codes = np.unique(time.codes)
+    codes = codes[np.isfinite(time.days[codes])]
+    first, last = (int(codes[at(time.days[codes])]) for at in (np.argmin, np.argmax))
+    return time.name, time.short(first), time.short(last)
+
+
+def _warnings(stage: Mapping[str, Any], found: Mapping[str, verdicts.Verdict]) -> dict[str, list[str]]:
+    """What must be said next to the numbers of each metric; of the stage where no metric is meant, under an empty name."""
+    told: dict[str, list[str]] = {}
+    large = bool(stage.get(passing_noise.ENTRY))
+    entries = mapping(stage.get("metrics"))
+    for name, verdict in found.items():
+        if large or _falls_short(verdict):
+            # The page shows a rollup without its raw columns; what is said of one is about the same metric.
+            base = mapping(entries.get(name)).get("raw_of") if finest_rows.is_rollup(stage) else None
+            told.setdefault(text(base) or name, []).append(verdict.words)
+    columns = metrics_by_column(stage)
+    for subject, sentence in clamp_warnings.of_stage(stage):
+        (name, *_) = columns.get(subject) or ([subject] if subject in entries else [""])
+        told.setdefault(name, []).append(sentence.removeprefix("warning: "))
+    return told
+
+
+def _falls_short(verdict: verdicts.Verdict) -> bool:
+    """Return True if so many numbers do not stand out of the noise that readers must know."""
+    return verdict.clear < ENOUGH * verdict.numbers
+
+
+def _may_overlap(kind: type[Metric] | None) -> bool:
+    """Return True if one unit counts in several groups, so that nobody may add them up."""
+    return kind is not None and kind.rolls_up == "units"
+
+
+def _is_whole(kind: type[Metric] | None) -> bool:
+    return kind is not None and kind.whole
 
 
 def _chosen_bounds(entry: Mapping[str, Any]) -> str:
@@ -185,11 +280,19 @@ def _chosen_partitions(stage: Mapping[str, Any]) -> str | None:
     return None if most is None else public_number(most)
 
 
-def _words(kind: type[Metric] | None, unit: str) -> str:
-    return "" if kind is None else kind.words.replace("{unit}", unit)
+def _words(kind: type[Metric] | None, unit: str, column: str | None) -> str:
+    """What a metric is, with the name of its column where the manifest tells it.
+
+    >>> _words(registry.of_kind("sum"), "value of customer_id", "price"), _words(registry.of_kind("sum"), "", None)
+    ('the sum of price', 'the sum of a column')
+    """
+    if kind is None:
+        return ""
+    words = kind.words.replace("{units}", plural(unit))
+    return words if column is None else words.replace("of a column", f"of {visible(column)}")
 
 
-def _selection(selection: Any, unit: str) -> dict[str, Any]:
+def _selection(selection: Any) -> dict[str, Any]:
     found = selection if isinstance(selection, Mapping) else {}
     half, least = _finite(found.get("half_keep_users")), _finite(found.get("min_users"))
     return {
@@ -198,7 +301,6 @@ def _selection(selection: Any, unit: str) -> dict[str, Any]:
         "best": public_number(candidates) if (candidates := _finite(found.get("candidates"))) is not None else None,
         "half": None if half is None else public_number(math.ceil(half)),
         "least": public_number(least) if least is not None and least > 1 else None,
-        "unit": unit,
     }
 
 
@@ -208,7 +310,12 @@ def _finite(value: Any) -> float | None:
 
 
 def table_of(
-    published: Published, styles: Mapping[str, ListStyle], entries: Mapping[str, Any], order: PrintedOrder | None = None
+    published: Published,
+    styles: Mapping[str, ListStyle],
+    entries: Mapping[str, Any],
+    order: PrintedOrder | None = None,
+    known: Mapping[str, type[Metric] | None] = FrozenMapping({}),
+    words: Words = _as_it_is,
 ) -> dict[str, Any]:
     """The first rows as cells.
 
@@ -217,6 +324,8 @@ def table_of(
         styles: how each of its lists is shown.
         entries: what the manifest says of each metric.
         order: of the rows; None takes that of the table.
+        known: what each metric is, where it is known.
+        words: what stands instead of nulls.
     """
     if order is None:
         order = PrintedOrder(rows=np.arange(min(published.table.num_rows, FIRST_ROWS)), by="")
@@ -226,9 +335,10 @@ def table_of(
             columns += styles[metric.name].columns(metric, entries.get(metric.name, {}), FIRST_ROWS)
         else:
             within = verdicts.range_of(entries.get(metric.name, {}))
-            cells = number_cells(metric.values, metric.stddevs, FIRST_ROWS, within)
+            whole = _is_whole(known.get(metric.name))
+            cells = number_cells(metric.values, metric.stddevs, FIRST_ROWS, within, whole=whole)
             columns.append({"name": metric.name, "label": "", "bins": False, "cells": cells})
-    texts = [[key.text(int(key.codes[int(row)])) for row in order.rows] for key in published.keys]
+    texts = [[_key_cell(key, int(row), words) for row in order.rows] for key in published.keys]
     return {
         "rows": published.table.num_rows,
         "keys": [key.name for key in published.keys],
@@ -242,149 +352,20 @@ def table_of(
         "shown": len(order.rows),
         "by": order.by,
         "largest": bool(order.by) and order.largest,
+        "latest": order.latest,
         "noise": any(cell.get("noise") for column in columns for cell in column["cells"]),
     }
 
 
-def _usual_bar(metric: Numbers | Lists) -> str | None:
+def _key_cell(key: Key, row: int, words: Words) -> str | Markup | None:
+    said = words(key.name, row)
+    return key.text(int(key.codes[row])) if said is None else Markup('<i class="nothing">{}</i>').format(said)
+
+
+def _usual_bar(metric: Numbers | Lists, *, whole: bool) -> str | None:
     """Half the length of the error bars, where all are the same."""
     known = metric.bars[np.isfinite(metric.stddevs)]
     if not len(known) or known.max() > known.min() * (1 + 1e-9):
         return None
-    parts = error_bar_parts(0.0, float(metric.stddevs[np.isfinite(metric.stddevs)][0]), grouped=True)
+    parts = error_bar_parts(0.0, float(metric.stddevs[np.isfinite(metric.stddevs)][0]), grouped=True, whole=whole)
     return None if parts is None else parts[1]
-
-
-def _plots(published: Published, leader: Numbers) -> list[dict[str, Any]]:
-    panels = panels_over_time(published, leader)
-    grid = _grid(published, leader) if len(published.keys) == 2 else None
-    plots = []
-    for metric in published.metrics[:MOST_PLOTTED]:
-        plots.append(
-            {
-                "metric": metric.name,
-                "leader": leader.name,
-                "series": series_over_time(metric, published, panels),
-                "others": [key.name for key in published.keys if key is not published.time],
-                "time": published.time.name if published.time else None,
-                "bars": _bars(metric, published),
-                "heat": _heat(metric, published, *grid) if grid else None,
-            }
-        )
-    return plots
-
-
-def series_over_time(
-    metric: Numbers, published: Published, panels: Sequence[tuple[list[str], Any]]
-) -> list[dict[str, Any]]:
-    """The panels of a metric over time, all on one scale; none where there is no time.
-
-    Args:
-        metric: one of the table's.
-        published: the table.
-        panels: what each panel is called, and its rows in the order of time.
-    """
-    time = published.time
-    if time is None or time.days is None or not panels:
-        return []
-    every = np.concatenate([rows for _, rows in panels])
-    bounds = limits(metric.values[every], metric.bars[every])
-    axis = axis_of_time(time, every)
-    drawn = []
-    for name, rows in panels:
-        days = time.days[time.codes[rows]]
-        series = Series(days=days, values=metric.values[rows], bars=metric.bars[rows])
-        title = _series_title(metric, joined(name), rows, [axis.texts[day] for day in days])
-        svg = time_series(series, axis, bounds, title, whole=len(panels) == 1)
-        drawn.append({"names": name, "svg": svg, "cut": len(rows) == POINTS})
-    return drawn
-
-
-def _series_title(metric: Numbers, name: str, rows: Any, labels: Sequence[str]) -> str:
-    if not len(rows):
-        return f"{metric.name} of {name}: no points"
-    first, last = (with_error_bar(float(metric.values[r]), float(metric.stddevs[r])) for r in (rows[0], rows[-1]))
-    return f"{metric.name} of {name} over time: {first} at {labels[0]}, {last} at {labels[-1]}, {len(rows)} points"
-
-
-def _bars(metric: Numbers, published: Published) -> Markup | None:
-    if not published.keys or published.table.num_rows < 2:
-        return None
-    rows = [r for r in largest_rows(metric, BARS) if abs(metric.values[r]) < LARGEST and metric.bars[r] < LARGEST]
-    rows = [row for row in rows if metric.bars[row] >= 0]
-    if not rows:
-        return None
-    names = [joined(row_parts(int(row), published.keys)) for row in rows]
-    notes = [with_error_bar(float(metric.values[r]), float(metric.stddevs[r]), grouped=True) for r in rows]
-    title = f"The largest {metric.name}: " + "; ".join(f"{a} {b}" for a, b in zip(names[:3], notes[:3], strict=True))
-    return bar_chart(names, metric.values[rows], metric.bars[rows], notes, title)
-
-
-Axis = tuple[Key, Codes]
-
-
-def _grid(published: Published, leader: Numbers) -> tuple[Axis, Axis] | None:
-    """Rows and columns of a heat map in the order of keys: the time across, the latest; of other keys the largest."""
-    down, across = published.keys
-    if published.time is down:
-        down, across = across, down
-    if not published.table.num_rows:
-        return None
-    rows = _in_key_order(down, largest_groups(down.codes, leader, HEAT_ROWS))
-    if published.time is across and across.days is not None:
-        known = np.flatnonzero(np.isfinite(across.days))
-        columns = known[np.argsort(across.days[known], kind="stable")][-HEAT_COLUMNS:]
-    else:
-        columns = _in_key_order(across, largest_groups(across.codes, leader, HEAT_COLUMNS))
-    return ((down, rows), (across, columns)) if len(rows) > 1 and len(columns) > 1 else None
-
-
-def _in_key_order(key: Key, chosen: Codes) -> Codes:
-    return key.order[np.isin(key.order, chosen)]
-
-
-def _heat(metric: Numbers, published: Published, down: Axis, across: Axis) -> dict[str, Any] | None:
-    places = [np.full(len(key.values), -1, dtype=np.int64) for key, _ in (down, across)]
-    for place, (_, codes) in zip(places, (down, across), strict=True):
-        place[codes] = np.arange(len(codes))
-    y, x = places[0][down[0].codes], places[1][across[0].codes]
-    with np.errstate(invalid="ignore"):
-        known = (np.abs(metric.values) < LARGEST) & (metric.bars >= 0)
-    at = np.flatnonzero((y >= 0) & (x >= 0) & known)
-    if not len(at):
-        return None
-    values = metric.values[at]
-    size = _round_step(float(np.quantile(values, 0.97)) / HEAT_STEPS)
-    steps = np.full((len(down[1]), len(across[1])), -1, dtype=np.int64)
-    unsure = np.zeros(steps.shape, dtype=bool)
-    steps[y[at], x[at]] = np.clip(values / size, 0, HEAT_STEPS - 1).astype(np.int64)
-    unsure[y[at], x[at]] = np.abs(values) < metric.bars[at]
-    rows, columns = ([key.short(int(code)) for code in codes] for key, codes in (down, across))
-    title = (
-        f"Heat map of {metric.name}: {len(rows)} of {down[0].name} down, {len(columns)} of {across[0].name} across, "
-        f"shades in steps of {tick_number(size)} from 0 to {tick_number(size * (HEAT_STEPS - 1))} and more"
-    )
-    return {
-        "svg": heat_map(rows, columns, steps, unsure, title, some=across[0] is published.time),
-        "shades": [tick_number(float(f"{size * step:.6g}")) for step in range(HEAT_STEPS)],
-        "down": down[0].name,
-        "across": across[0].name,
-        "cut": len(rows) < len(down[0].values) or len(columns) < len(across[0].values),
-        "gaps": bool((steps < 0).any()),
-        "hatched": bool(unsure.any()),
-        "broad": len(columns) > BROAD,
-    }
-
-
-def _round_step(least: float) -> float:
-    """The next round number, so that the legend of a heat map is easy to read.
-
-    >>> _round_step(36.1), _round_step(0.0), _round_step(8100.0)
-    (40.0, 1.0, 10000.0)
-    """
-    if not least > 1e-100:
-        return 1.0
-    power = 10.0 ** math.floor(math.log10(least))
-    return next(
-        (step * power for step in (1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0) if least <= step * power), 10 * power
-    )

@@ -36,6 +36,9 @@ LETTERS = 12
 LETTER = 6.4
 """About how many pixels wide a letter is."""
 
+MOST_WORDS = 700
+"""Characters of the text that a drawing has for those who do not see it."""
+
 WIDTH = 1000
 """Units across of shapes, whatever the width of their place."""
 
@@ -51,7 +54,7 @@ class SvgDrawing:
     >>> drawing.axes(left=10, right=0, top=0, bottom=0).dots([0.5], [0.5], 4, MARK)
     >>> print(drawing.finished("A point"))
     <svg role="img" aria-label="A point" class="chart" style="height: 50px; margin: 0 0px 0 10px; width: calc(100% - 10px)">
-    <circle cx="50%" cy="25" r="2" style="fill: var(--mark)"/>
+    <g style="fill: var(--mark)"><circle cx="50%" cy="25" r="2"/></g>
     </svg>
     """
 
@@ -79,7 +82,7 @@ class SvgDrawing:
         Args:
             title: for those who do not see it.
         """
-        words = escape(visible(title.translate(WITHOUT_ISOLATES), 400))
+        words = escape(visible(title.translate(WITHOUT_ISOLATES), MOST_WORDS))
         left, right, height = _short(self.left), _short(self.right), _short(self.height)
         place = f"height: {height}px; margin: 0 {right}px 0 {left}px; width: calc(100% - {_short(self.left + self.right)}px)"
         place += f"; min-width: {_short(self.least)}px" if self.least else ""
@@ -123,7 +126,14 @@ class Axes:
             width: in pixels.
             dashes: the lengths of strokes and gaps, in pixels; none: whole lines with round ends.
         """
-        path = " ".join(f"M {self._place(a)} L {self._place(b)}" for a, b in ends)
+        steps, last = [], ""
+        for start, end in ends:
+            a, b = self._place(start), self._place(end)
+            steps.append(
+                f"L {b}" if a == last and not dashes else f"M {a} L {b}"
+            )  # where the last one ended, it goes on
+            last = b
+        path = " ".join(steps)
         if path:
             ending = f"stroke-dasharray: {dashes}" if dashes else "stroke-linecap: round"
             style = f"fill: none; stroke: {colour}; stroke-width: {_short(width)}; {ending}"
@@ -144,11 +154,24 @@ class Axes:
         if path:
             self.drawing.shapes.append(f'<path d="{path}" style="fill: {colour}; stroke: {PAPER}; stroke-width: 1.5"/>')
 
-    def dots(self, across: Iterable[float], up: Iterable[float], size: float, colour: str) -> None:
-        """Points of a size in pixels."""
-        for x, y in zip(across, up, strict=True):
+    def dots(
+        self, across: Iterable[float], up: Iterable[float], size: float, colour: str, notes: Sequence[str] = ()
+    ) -> None:
+        """Points of a size in pixels.
+
+        Args:
+            across, up: their places.
+            size: in pixels.
+            colour: one of those above.
+            notes: what each says when it is pointed at; they are escaped here. None: no point says anything.
+        """
+        circles = []
+        for at, (x, y) in enumerate(zip(across, up, strict=True)):
             place = f'cx="{_short(self.x(x))}%" cy="{_short(self.y(y))}" r="{_short(size / 2)}"'
-            self.drawing.marks.append(f'<circle {place} style="fill: {colour}"/>')
+            title = f"><title>{escape(notes[at])}</title></circle>" if notes else "/>"
+            circles.append(f"<circle {place}{title}")
+        if circles:
+            self.drawing.marks.append(f'<g style="fill: {colour}">{"".join(circles)}</g>')
 
     def text(
         self, words: str, place: Point, side: Side, level: Level, colour: str, *,

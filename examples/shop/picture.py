@@ -15,8 +15,8 @@ import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
 PICTURE = HERE.parents[1] / "docs" / "images" / "report.png"
-WIDTH, HEIGHT = 960, 1036
-"""Of the window, in pixels: the top of the page, down to the end of the plots."""
+WIDTH, HEIGHT = 960, 1010
+"""Of the window, in pixels: the top of the page, down to the end of the first chart."""
 
 
 def main() -> None:

@@ -107,7 +107,8 @@ def _lines(axes: "Axes", table: Published, numbers: Numbers, ranked: Numbers) ->
         at = np.flatnonzero((group == one) & np.isfinite(days) & np.isfinite(numbers.values))
         at = at[np.argsort(days[at], kind="stable")]
         axes.errorbar(
-            days[at].astype("datetime64[D]"), numbers.values[at], yerr=_drawn(numbers.bars[at]), marker="o",
+            days[at] if time.counted else days[at].astype("datetime64[D]"),
+            numbers.values[at], yerr=_drawn(numbers.bars[at]), marker="o",
             markersize=3.5, linewidth=1.2, elinewidth=1.0, capsize=2,
             label=f"line {one}",
         )  # fmt: skip

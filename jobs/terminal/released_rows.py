@@ -36,6 +36,7 @@ class FirstRows:
         cells: for each row that is shown its keys, then its metrics with their error bars.
         ordered_by: the column by which they are the first; empty where that are the keys.
         ranked: whether this column ranks, so that the first are not called the largest.
+        latest: whether they are the latest of a time series.
         said: names with a line on each: verdicts on metrics, what was chosen in the run.
         remark: what must be known to read these lines.
         groups: how many were released; None where all of them are published.
@@ -49,6 +50,7 @@ class FirstRows:
     cells: tuple[tuple[str, ...], ...]
     ordered_by: str = ""
     ranked: bool = False
+    latest: bool = False
     said: tuple[tuple[str, str], ...] = ()
     remark: str = ""
     groups: int | None = None
@@ -78,7 +80,7 @@ class FirstRows:
         if self.rows > len(self.cells):
             by = f" by {shown(self.ordered_by)}" if self.ordered_by else ""
             count = len(self.cells)
-            which = f"{count} largest" if by and not self.ranked else f"first {count}"
+            which = f"{count} largest" if by and not self.ranked else f"{'last' if self.latest else 'first'} {count}"
             parts.append(f"the {which} of {self.rows:,}{by}")
         parts += ["± covers 95% of the noise"] if self.metrics else []
         parts += [verdicts.NOISE_NOTE] if any(verdicts.NOISE in cell for row in self.cells for cell in row) else []
@@ -112,6 +114,7 @@ def first_rows(path: pathlib.Path, stage: Mapping[str, Any]) -> FirstRows:
         cells=tuple(zip(*columns, strict=True)),
         ordered_by=order.by,
         ranked=not order.largest,
+        latest=order.latest,
         said=(*((name, verdict.words) for name, verdict in found.items()), *_chosen(stage, entries)),
         remark=nothing or verdicts.note(found, stage),
         groups=part.groups if part is not None and part.rows < part.groups else None,

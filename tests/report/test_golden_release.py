@@ -37,11 +37,11 @@ def test_each_of_its_metrics_has_words_and_its_plots(content: dict[str, object])
     page = Page(report.render(content, {"weekly": GOLDEN / "weekly.parquet"}, {}))
     words = " ".join(page.words.split())
     for name, said in {
-        "typical": "a quantile of a column",
+        "typical": "a quantile of ",
         "orders": "the number of rows",
-        "people": "the number of units",
-        "mean_price": "the mean of a column",
-        "spread": "quantiles of a column",
+        "people": "the number of different customers",
+        "mean_price": "the mean of price",
+        "spread": "quantiles of price",
         "prices": "the number of rows in each bin",
         "both": "sums of products of columns",  # that version called them second_moment
     }.items():
@@ -55,9 +55,9 @@ def test_it_is_printed_with_verdicts_on_what_its_manifest_says() -> None:
     stream = io.StringIO()
     summary.print_release(GOLDEN, stream)
     said = stream.getvalue()
-    assert "the 10 largest of 12 by orders" in said
+    assert "the first 10 of 12 by product, week" in said
     assert "revenue  12 of 12 differ from zero; 0.6 would by chance\n" in said
-    assert "mean_price  " not in said.partition("by orders")[2]  # no range stands in its manifest
+    assert "mean_price  " not in said.partition("by product, week")[2]  # no range stands in its manifest
     assert "so far" not in said
 
 

@@ -44,7 +44,7 @@ def test_filters_and_clamps_are_said() -> None:
     facts = [{"fact": "where", "column": None, **KNOWN}, {"fact": "lookup", "column": None, **KNOWN}]
     said = kept_text.lines({"values": values, "facts": facts}, "value of customer")
     assert said[1:] == [
-        "price of one counted row of each value of customer: 50% (± 2%) within its range, 50% (± 2%) below 0, "
+        "price of one counted row of each customer: 50% (± 2%) within its range, 50% (± 2%) below 0, "
         "50% (± 2%) above 1,000",
-        "of one row of each value of customer, 50% (± 2%) pass `where` and 50% (± 2%) are found in the lookup table",
+        "of one row of each customer, 50% (± 2%) pass `where` and 50% (± 2%) are found in the lookup table",
     ]

@@ -96,17 +96,17 @@ def test_a_null_or_nan_inside_of_a_list_is_a_dash(tmp_path: pathlib.Path) -> Non
 def test_what_is_plotted_is_said(whole: str) -> None:
     plots = Page(whole).plots
     bands = [title for title in plots if title.startswith("Quantiles of basket of")]
-    assert len(bands) == 6
+    assert len(bands) == 9
     assert bands[0] == (
         "Quantiles of basket of product 8 over time: 12 points; at 2026-03-23: 10% 1.42 ± 0.78, 50% 10.21 ± 0.78, "
-        "90% 22.29 ± 0.78"
+        "90% 22.29 ± 0.78; 50%: falls"
     )
-    assert len([title for title in plots if title.startswith("Quantiles of basket: ")]) == 1
+    assert not [title for title in plots if title.startswith("Quantiles of basket: ")]  # the same numbers again
     assert len([title for title in plots if title.startswith("Histogram of sizes of ")]) == 6
     assert len([title for title in plots if title.startswith("Bars of payment of ")]) == 6
     words = Page(whole).words
     assert "Bands reach from 10% to 90%, within it 25% to 75%." in words
-    assert "The 6 largest partitions by orders , each on its own scale." in words
+    assert "The 6 largest groups by orders , each on its own scale." in words
     assert "middle : the median of a column" in words
 
 
@@ -115,7 +115,7 @@ def test_bands_are_where_the_quantiles_are(tmp_path: pathlib.Path) -> None:
     columns["v"], columns["v_stddev"] = listed([[10.0, 50.0, 100.0]] * 3, 1.0)
     content = {"stages": [{"name": "weekly", "metrics": {"v": {"quantiles": [0, 0.5, 1]}}}]}
     html = page(tmp_path, columns, content)
-    over_time = html[html.index("Over time.") : html.index("Side by side.")]
+    over_time = html[html.index("Over time.") : html.index("The table")]
     (band,) = re.findall(r'd="([^"]*)" style="fill: var\(--heat-1\)', " ".join(over_time.split()))
     heights = [float(y) for y in re.findall(r"[ML] [\d.]+ ([\d.]+)", band)]
     low, high = max(heights), min(heights)
@@ -127,9 +127,15 @@ def test_bands_are_where_the_quantiles_are(tmp_path: pathlib.Path) -> None:
 def test_every_quantile_that_is_drawn_has_an_error_bar(tmp_path: pathlib.Path, quantiles: list[float]) -> None:
     columns: dict[str, Any] = {"week": ["2026-W01", "2026-W02"]}
     columns["v"], columns["v_stddev"] = listed([[100.0 * q for q in quantiles]] * 2, 2.0)
-    html = page(tmp_path, columns, {"stages": [{"name": "weekly", "metrics": {"v": {"quantiles": quantiles}}}]})
-    over_time, side_by_side = html[html.index("Over time.") :].split("Side by side.")
-    for part, width in ((over_time, "1"), (side_by_side, "1.4")):
+    content = {"stages": [{"name": "weekly", "metrics": {"v": {"quantiles": quantiles}}}]}
+    html = page(tmp_path, columns, content)
+    over_time = html[html.index("Over time.") :]
+    html = page(
+        tmp_path,
+        columns | {"week": ["a", "b"]},
+        {"stages": [{"name": "weekly", "metrics": {"v": {"quantiles": quantiles}}}]},
+    )
+    for part, width in ((over_time, "1"), (html[html.index("Side by side.") :], "1.4")):
         bars = re.findall(rf'<path d="([^"]*)" style="fill: none; stroke: var\(--mark\); stroke-width: {width};', part)
         assert " ".join(bars).count("M ") == 2 * len(quantiles)
         assert "Thin lines are error bars." in part
@@ -139,10 +145,10 @@ def test_a_table_of_nothing_but_lists_gives_plots(tmp_path: pathlib.Path) -> Non
     columns: dict[str, Any] = {"k": ["a", "b", "c"]}
     columns["v"], columns["v_stddev"] = listed([[1, 2, 3], [7, 8, 9], [4, 5, 6]], 0.1)
     content = {"stages": [{"name": "weekly", "metrics": {"v": {"edges": [0, 1, 2, 3]}}}]}
-    assert "The 3 largest partitions by the total of v" in Page(page(tmp_path, columns, content)).words
-    assert "The numbers in each list. The 3 first partitions" in Page(page(tmp_path, columns, {})).words
+    assert "The 3 largest groups by the total of v" in Page(page(tmp_path, columns, content)).words
+    assert "The numbers in each list. The 3 first groups" in Page(page(tmp_path, columns, {})).words
     content = {"stages": [{"name": "weekly", "metrics": {"v": {"kind": "quantiles", "quantiles": [0.1, 0.5, 0.9]}}}]}
-    assert "The 3 first partitions" in Page(page(tmp_path, columns, content)).words
+    assert "The 3 first groups" in Page(page(tmp_path, columns, content)).words
 
 
 def test_one_histogram_of_all_has_one_panel(tmp_path: pathlib.Path) -> None:

@@ -5,7 +5,15 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dp_pipelines.report.numbers import ERROR_BAR, error_bar_parts, public_number, tick_number, with_error_bar
+from dp_pipelines.report.numbers import (
+    ERROR_BAR,
+    axis_numbers,
+    error_bar_parts,
+    public_number,
+    rounded_parts,
+    tick_number,
+    with_error_bar,
+)
 
 ANY = st.one_of(st.none(), st.floats(), st.sampled_from([0.0, -0.0, 1e-320, 1e308, -1e308]))
 
@@ -60,4 +68,30 @@ def test_a_public_number_is_a_number_or_a_dash(value: object) -> None:
 
 @given(st.floats(-1e99, 1e99))
 def test_a_number_on_an_axis_is_short(value: float) -> None:
-    assert len(tick_number(value)) <= 11
+    assert len(tick_number(value)) <= 19
+
+
+@given(st.floats(), st.floats(), st.booleans())
+def test_no_value_breaks_a_headline(value: float, stddev: float, whole: bool) -> None:
+    parts = rounded_parts(value, stddev, whole=whole)
+    assert parts is None or all("nan" not in text and "inf" not in text for text in parts)
+
+
+@given(st.floats(1.0, 1e8), st.floats(0.01, 1e7), st.booleans())
+def test_a_headline_and_its_ends_are_within_a_tenth_of_the_error_bar(value: float, stddev: float, whole: bool) -> None:
+    parts = rounded_parts(value, stddev, whole=whole)
+    assert parts is not None
+    shown, bar, low, high = (float(text.replace(",", "")) for text in parts)
+    slack = 0.06 * ERROR_BAR * stddev + (1.0 if whole else 0.0) + 1e-9 * value
+    assert abs(shown - value) <= slack
+    assert abs(bar - ERROR_BAR * stddev) <= slack
+    assert abs(low - (shown - bar)) <= 1e-6 * (value + bar)
+    assert abs(high - (shown + bar)) <= 1e-6 * (value + bar)
+
+
+@given(st.lists(st.floats(-1e12, 1e12), min_size=1, max_size=6))
+def test_numbers_of_an_axis_are_told_in_one_unit(values: list[float]) -> None:
+    texts, word = axis_numbers(values)
+    size = {"": 1.0, "million": 1e6, "billion": 1e9, "trillion": 1e12}[word]
+    for value, text in zip(values, texts, strict=True):
+        assert abs(float(text.replace(",", "")) * size - value) <= 1e-5 * abs(value) + 1e-9 * size

@@ -14,7 +14,9 @@ from dp_pipelines.query.federate_model import FederateModel
 from dp_pipelines.query.models.pate_model import PateModel
 from dp_pipelines.query.query import Query
 from dp_pipelines.query.train_model import TrainModel
+from dp_pipelines.release.manifest import unit_in_words
 from dp_pipelines.report.numbers import public_number
+from dp_pipelines.report.words.unit_name import plural
 
 Stages = Mapping[str, Query | TrainModel]
 
@@ -94,7 +96,7 @@ def _numbers(stage: str, asked: Query | TrainModel) -> Iterator[tuple[str, str, 
         yield stage, "the best groups", f"which {asked.best.k} groups by {keys} have the largest value; no values"
         return
     for name, metric in asked.metrics.items():
-        words = metric.words.replace("{unit}", " and ".join(asked.unit_columns)) or "a number"
+        words = metric.words.replace("{units}", plural(unit_in_words(asked.unit_columns))) or "a number"
         column = f" ({', '.join(metric.reads)})" if metric.reads else ""
         yield stage, name, f"{words}{column}, {by}"
     if asked.rollup is not None:

@@ -19,7 +19,7 @@ from dp_pipelines.extensions.tune.goal import MEASURES, Goal, Recommendation, Re
 from dp_pipelines.extensions.tune.predicted_errors import HARDLY_EVER
 from dp_pipelines.extensions.tune.tally import SUMS
 from dp_pipelines.report import charts
-from dp_pipelines.report.figures import NARROW, WIDE, fitting, grid_up, mark_places
+from dp_pipelines.report.figures import NARROW, WIDE, axes_up, fitting, mark_places
 from dp_pipelines.report.numbers import public_number
 from dp_pipelines.report.pages import document
 from dp_pipelines.report.svg import HEAT_STEPS, MARK, SvgDrawing
@@ -221,8 +221,7 @@ def _curve(values: Sequence[Any], found: Sequence[float], title: str) -> Markup:
     """Evenly spaced points, joined by lines, with the values below them."""
     drawing = SvgDrawing(190)
     bounds = (0.0, max(found) * 1.08 or 1.0)
-    axes = drawing.axes(left=52, right=16, top=10, bottom=30, across=(-0.3, len(values) - 0.7), up=bounds)
-    grid_up(axes)
+    axes = axes_up(drawing, bounds, (-0.3, len(values) - 0.7), bottom=30)
     axes.lines(itertools.pairwise(enumerate(found)), MARK, 1.4)
     axes.dots(range(len(found)), found, 5, MARK)
     mark_places(axes, {place: fitting(f"{value:g}", 9) for place, value in enumerate(values)}, narrow=NARROW, wide=WIDE)

@@ -15,7 +15,7 @@ import pyarrow as pa
 from markupsafe import Markup
 
 from dp_pipelines.report.charts import bar_chart, limits
-from dp_pipelines.report.figures import LARGEST, NARROW, WIDE, Floats, bar_ends, grid_up, mark_places
+from dp_pipelines.report.figures import LARGEST, NARROW, WIDE, Floats, axes_up, bar_ends, mark_places
 from dp_pipelines.report.key_text import label, plain
 from dp_pipelines.report.models import weights_file
 from dp_pipelines.report.numbers import ERROR_BAR, tick_number, with_error_bar
@@ -197,8 +197,7 @@ def steps(
     bars = ERROR_BAR * (stddevs[shown] + slope[1] * sides)
     bounds = limits(values.ravel(), bars.ravel())
     drawing = SvgDrawing(HEIGHT)
-    axes = drawing.axes(left=46, right=12, top=10, bottom=26, across=(0.0, float(len(shown)) or 1.0), up=bounds)
-    grid_up(axes)
+    axes = axes_up(drawing, bounds, (0.0, float(len(shown)) or 1.0))
     low, high = bar_ends(values, bars, bounds)
     for place in range(len(shown)):
         across = [place, place + 1, place + 1, place]

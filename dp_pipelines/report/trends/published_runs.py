@@ -208,8 +208,10 @@ def changed_jobs(runs: Sequence[ReleasedRun]) -> list[str]:
 
 
 def stages_of(runs: Sequence[ReleasedRun]) -> dict[str, Mapping[str, Any]]:
-    """What manifests say of each stage with a table, by name; of several runs the last."""
-    found: dict[str, Mapping[str, Any]] = {name: {} for run in runs for name in run.tables}
+    """What manifests say of each stage with a table, by name in the order of the job; of several runs the last."""
+    named = [text(stage.get("name")) for run in runs for stage in mappings(run.content.get("stages"))]
+    tables = [name for run in runs for name in run.tables]
+    found: dict[str, Mapping[str, Any]] = {name: {} for name in dict.fromkeys([*named, *tables]) if name in tables}
     for run in runs:
         found |= {text(s.get("name")): s for s in mappings(run.content.get("stages")) if text(s.get("name")) in found}
     return found

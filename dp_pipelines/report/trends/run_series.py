@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from dp_pipelines.metrics import registry
+from dp_pipelines.metrics.base import Metric
 from dp_pipelines.release import shown_rows
 from dp_pipelines.report.chart_choices import panels_over_time
 from dp_pipelines.report.key_text import visible
@@ -28,8 +29,10 @@ from dp_pipelines.report.released_table import (
     ranking,
     read_published,
 )
-from dp_pipelines.report.stage_section import MOST_PLOTTED, series_over_time, table_of
+from dp_pipelines.report.stage_charts import MOST_PLOTTED, series_over_time
+from dp_pipelines.report.stage_section import table_of
 from dp_pipelines.report.trends.published_runs import ReleasedRun, RunOrder
+from dp_pipelines.report.words.unit_name import plural
 
 RUN = "run"
 """What the page calls the key that tells the runs apart."""
@@ -61,13 +64,28 @@ def stage_over_runs(
     leader = ranking(published, said | {metric: style.name for metric, style in styles.items()})
     panels = panels_over_time(published, leader)
     others = [key.name for key in published.keys if key is not published.time]
-    shared = {"leader": leader.name, "others": others, "time": published.time.name if published.time else RUN}
+    about = {
+        metric: {"name": metric, "words": kind.words.replace("{units}", plural(unit)), "bar": None, "warnings": []}
+        for metric in published.table.column_names
+        if (kind := kinds.get(metric)) is not None
+    }
+    unknown = {"words": "", "bar": None, "warnings": []}
+    shared = {
+        "leader": leader.name,
+        "others": others,
+        "time": published.time.name if published.time else RUN,
+        "groups": _count(published, others),
+        "panels": [],
+        "bars": None,
+        "heat": None,
+        "rest": "",
+        "finding": "",
+    }
     plots = [
         {
             "metric": metric.name,
-            "series": series_over_time(metric, published, panels),
-            "bars": None,
-            "heat": None,
+            "series": series_over_time(metric, published, panels, whole=_is_whole(kinds.get(metric.name))),
+            "about": about.get(metric.name, unknown),
             **shared,
         }
         for metric in published.metrics[:MOST_PLOTTED]
@@ -76,7 +94,11 @@ def stage_over_runs(
         list_plots(found, styles[found.name], entries.get(found.name, {}), published, leader)
         for found in published.lists[:MOST_PLOTTED]
     ]
-    spreads = [plot | {"ranges": None, "panels": []} for plot in bands if plot["series"]]
+    spreads = [
+        plot | {"ranges": None, "panels": [], "about": about.get(plot["metric"], unknown)}
+        for plot in bands
+        if plot["series"]
+    ]
     plotted = {plot["metric"] for plot in (*plots, *spreads) if plot["series"]}
     singles, many = [metric.name for metric in published.metrics], [metric.name for metric in published.lists]
     rows = np.concatenate([rows for _, rows in panels]) if panels else np.arange(published.table.num_rows)
@@ -84,26 +106,28 @@ def stage_over_runs(
         "name": name,
         "model": False,
         "file": f"{name}.parquet of each run",
-        "legend": [
-            {"name": name, "words": kind.words.replace("{unit}", unit), "bar": None, "verdict": ""}
-            for name in published.table.column_names
-            if (kind := kinds.get(name)) is not None
-        ],
+        "legend": [one for metric, one in about.items() if metric not in plotted],
         "choice": _choice(len(panels), _count(published, others), leader.name) if plotted and others else "",
         "order": "the plots, each group run after run" if panels else "the runs",
         "most": None,
         # Each run's own page has these: what its numbers are worth, and what its bounds cut off.
         "verdict_note": "",
+        "warnings": [],
+        "not_added": [],
+        "raw": False,
+        "units": plural(unit),
         "shown_part": _left_out(name, runs),
-        "limits": [],
-        "kept": [],
         "nothing": "no group was published",
         "selection": {"known": False},
         "plots": plots,
         "spreads": spreads,
         "unplotted": [name for name in (*singles, *many) if name not in plotted],
-        **table_of(taken(published, rows), styles, entries),
+        **table_of(taken(published, rows), styles, entries, known=kinds),
     }
+
+
+def _is_whole(kind: type[Metric] | None) -> bool:
+    return kind is not None and kind.whole
 
 
 def _left_out(name: str, runs: Sequence[ReleasedRun]) -> list[str]:

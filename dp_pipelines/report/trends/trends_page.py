@@ -31,6 +31,7 @@ from dp_pipelines.report.trends.published_runs import (
     stages_of,
 )
 from dp_pipelines.report.trends.run_series import stage_over_runs
+from dp_pipelines.report.words.unit_name import unit_name
 
 HEIGHT = 200
 """Pixels of the plot of the budget."""
@@ -59,7 +60,7 @@ def render_trends(runs: Sequence[ReleasedRun]) -> str:
     return document(
         "trends.html.j2",
         title=text(last.get("dataset")) or "Private releases",
-        unit=unit,
+        unit=unit_name(unit),
         plan=text(last.get("plan")),
         count=len(runs),
         first=order.texts[0],

@@ -55,8 +55,8 @@ def test_one_folder_gives_its_own_page_drawn_anew(tmp_path: Path, call: Call) ->
     said = call("report", RELEASE, "--output", tmp_path / "page.html")
     assert said.code == 0
     words = Page((tmp_path / "page.html").read_text()).words
-    assert "What is protected, and what is not" in words
-    assert "typical : a quantile of a column" in words
+    assert "How private is this?" in words
+    assert "typical : a quantile of price" in words
 
 
 def test_a_page_that_is_there_is_replaced_and_a_release_is_never_written_to(

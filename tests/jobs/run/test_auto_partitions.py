@@ -69,7 +69,7 @@ def test_the_bound_on_partitions_is_chosen_published_and_used(shop: Shop, call: 
     assert described["metrics"]["buyers"]["stddev"] == table.column("buyers_stddev").to_pylist()[0]
     assert described["selection"]["half_keep_users"] > 1
     assert {record["stage"] for record in manifest["mechanisms"]} == {"weekly", "weekly.partitions"}
-    told = f"Each protected unit counts in at most {each} of these rows; the run chose this bound privately."
+    told = f"counts in at most {each} of these rows; the run chose this bound privately."
     assert told in (out / "report.html").read_text(encoding="utf-8")
 
 

@@ -66,7 +66,7 @@ def test_of_a_left_join_they_tell_who_meets_nothing(folder: pathlib.Path, call: 
     assert manifest["stages"][0]["kept"] == {**kept, "of": "joined rows"}
     words = " ".join(said.out.split())
     assert "of the joined rows of" in words
-    assert "of one joined row of each value of customer, not null:" in words
+    assert "of one joined row of each customer, not null:" in words
     assert "of the joined rows of" in (folder / "out" / "report.html").read_text()
 
 

@@ -119,7 +119,8 @@ def test_plan_summary_manifest_and_report_say_what_it_is(shop: Shop, call: Call)
     page = Page((shop.folder / "out" / "report.html").read_text())
     told = " ".join(page.words.split())
     assert "orders : the number of rows, made to add up: each group is the sum of its parts" in told
-    assert "orders_raw : the number of rows, as noise left it, before orders was made to fit other levels" in told
+    assert "Columns that end in _raw , in the file alone, hold the numbers before they were made to add up" in told
+    assert {"all", "rest"} >= set(page.inside("td", "i")) >= {"all"}  # what a level does not have
     plots = [str(attributes.get("aria-label")) for tag, attributes in page.elements if tag == "svg"]
     assert plots
     assert not any("level" in title or "_raw" in title for title in plots)

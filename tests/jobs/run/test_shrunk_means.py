@@ -59,8 +59,8 @@ def test_a_job_publishes_both_and_says_so_everywhere(shop: Shop, call: Call) -> 
     assert raw["statistics"] == entry["statistics"]
     page = Page((shop.folder / "out" / "report.html").read_text())
     words = " ".join(page.words.split())
-    assert "basket : the mean of a column, shrunk: pulled towards those of the other groups" in words
-    assert "basket_raw : the mean of a column, as noise left it, before basket was shrunk" in words
+    assert "basket : the mean of price, shrunk: pulled towards those of the other groups" in words
+    assert "basket_raw : the mean of price, as noise left it, before basket was shrunk" in words
     plots = [str(attributes.get("aria-label")) for tag, attributes in page.elements if tag == "svg"]
     assert any("basket" in title for title in plots)
     assert not any("basket_raw" in title for title in plots)

@@ -1,0 +1,307 @@
+"""The charts of a stage's numbers: one for each metric, of the kind that its keys ask for.
+
+In: a published table, and the metric by which groups are chosen. Out: dictionaries for the template. Holds: bounded, however
+large the table is; time runs from left to right, categories are ordered by size, and what is left out is counted. Not covered:
+metrics with a list in each row (`list_charts`).
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from markupsafe import Markup
+
+from dp_pipelines.metrics.base import Metric
+from dp_pipelines.report.chart_choices import LONG, POINTS, panels_of, panels_over_time, row_parts
+from dp_pipelines.report.charts import Series, bar_chart, heat_map, limits, time_series
+from dp_pipelines.report.figures import drawable
+from dp_pipelines.report.key_text import joined, visible
+from dp_pipelines.report.numbers import tick_number
+from dp_pipelines.report.released_table import Codes, Key, Numbers, Published, groups, largest_groups, largest_rows
+from dp_pipelines.report.svg import HEAT_STEPS
+from dp_pipelines.report.time_axis import axis_of_time
+from dp_pipelines.report.words.chart_words import highest, series_words, shown_number
+from dp_pipelines.report.words.headline import is_additive
+
+MOST_PLOTTED = 4
+"""Metrics with charts; the table has them all."""
+
+BARS, HEAT_ROWS, HEAT_COLUMNS, BROAD = 10, 20, 40, 24
+"""In charts: bars, rows and columns of a heat map, and columns from which on it has the width of the page for itself."""
+
+MOST_NOTES = 400
+"""Points of a chart that say their number when they are pointed at; of more, none does."""
+
+
+def charts_of(published: Published, leader: Numbers, known: Mapping[str, type[Metric] | None]) -> list[dict[str, Any]]:
+    """What the template shows of each metric with a number in each row.
+
+    Args:
+        published: a table with keys.
+        leader: the metric by which groups are chosen.
+        known: what each metric is, where it is known.
+    """
+    panels = panels_over_time(published, leader)
+    grid = _grid(published, leader) if is_wide(published) else None
+    return [
+        chart_of(metric, published, leader, panels, grid, known.get(metric.name))
+        for metric in published.metrics[:MOST_PLOTTED]
+    ]
+
+
+def is_wide(published: Published) -> bool:
+    """Return True if both keys of a table are too long for panels."""
+    return len(published.keys) == 2 and all(len(key.values) > LONG for key in published.keys)
+
+
+Axis = tuple[Key, Codes]
+
+
+def chart_of(
+    metric: Numbers,
+    published: Published,
+    leader: Numbers,
+    panels: Sequence[tuple[list[str], Codes]],
+    grid: tuple[Axis, Axis] | None = None,
+    kind: type[Metric] | None = None,
+) -> dict[str, Any]:
+    """The chart of one metric: over time, as a heat map, as bars in panels, or as bars.
+
+    Args:
+        metric: one of the table's.
+        published: the table.
+        leader: the metric by which groups are chosen.
+        panels: of each group over time its name and its rows in the order of time.
+        grid: rows and columns of a heat map, where both keys are long.
+        kind: what the metric is, where it is known.
+    """
+    whole = kind is not None and kind.whole
+    heat = None if grid is None else _heat(metric, published, *grid)
+    series = [] if heat is not None else series_over_time(metric, published, panels, whole=whole)
+    bars = {"panels": [], "bars": None, "rest": ""} if heat or series else _bars(metric, published, leader, kind)
+    others = [key.name for key in published.keys if key is not published.time]
+    return {
+        "metric": metric.name,
+        "leader": leader.name,
+        "time": published.time.name if published.time else None,
+        "others": others,
+        "groups": len(
+            groups([key for key in published.keys if key is not published.time], published.table.num_rows)[1]
+        ),
+        "series": series,
+        "heat": heat,
+        "finding": _finding(metric, published, whole=whole, additive=is_additive(kind)),
+        **bars,
+    }
+
+
+def series_over_time(
+    metric: Numbers, published: Published, panels: Sequence[tuple[list[str], Codes]], *, whole: bool = False
+) -> list[dict[str, Any]]:
+    """The panels of a metric over time, all on one scale; none where there is no time.
+
+    Args:
+        metric: one of the table's.
+        published: the table.
+        panels: what each panel is called, and its rows in the order of time.
+        whole: whether the true numbers are whole.
+    """
+    time = published.time
+    if time is None or time.days is None or not panels:
+        return []
+    every = np.concatenate([rows for _, rows in panels])
+    bounds = limits(metric.values[every], metric.bars[every])
+    axis = axis_of_time(time, every)
+    drawn = []
+    for name, rows in panels:
+        days = time.days[time.codes[rows]]
+        texts, values, bars = [axis.texts[day] for day in days], metric.values[rows], metric.bars[rows]
+        numbers = [shown_number(*pair, whole=whole) for pair in zip(values.tolist(), bars.tolist(), strict=True)]
+        notes = (
+            [f"{text}: {number}" for text, number in zip(texts, numbers, strict=True)]
+            if len(every) <= MOST_NOTES
+            else []
+        )
+        title = f"{metric.name} of {joined(name)} over time: {series_words(texts, days, values, bars, whole=whole)}"
+        series = Series(days=days, values=values, bars=bars, notes=notes)
+        svg = time_series(series, axis, bounds, title, whole=len(panels) == 1)
+        drawn.append({"names": name, "svg": svg, "cut": len(rows) == POINTS})
+    return drawn
+
+
+def _finding(metric: Numbers, published: Published, *, whole: bool, additive: bool) -> str:
+    """The sentence above a chart: which time was the highest, of all groups together where each has a number, else which row."""
+    time, (values, bars) = published.time, (metric.values, metric.bars)
+    if not drawable(values, bars).all():
+        values = np.where(drawable(values, bars), values, np.nan)
+    if time is not None and additive and len(published.keys) > 1 and np.isfinite(values).all():
+        codes, counts = np.unique(time.codes, return_counts=True)
+        if (counts == counts[0]).all() and counts[0] * len(codes) == len(values) and len(codes) > 1:
+            place = np.searchsorted(codes, time.codes)
+            names = [
+                f"{visible(time.name)} {time.short(int(code))}" if time.counted else time.short(int(code))
+                for code in codes
+            ]
+            sums = np.bincount(place, weights=values).astype(np.float64)
+            ends = np.sqrt(np.bincount(place, weights=bars**2))
+            lead = f"All {counts[0]:,} groups shown together, highest"
+            return highest(names, sums, ends, whole=whole, what=visible(time.name), lead=lead)
+    if published.table.num_rows > POINTS * LONG:
+        return ""
+    what = visible(published.keys[0].name) if len(published.keys) == 1 else "group"
+    return highest(_Names(published), values, bars, whole=whole, what=what)
+
+
+class _Names(Sequence[str]):
+    """The names of the rows of a table, made on use."""
+
+    def __init__(self, published: Published) -> None:
+        self.published = published
+
+    def __len__(self) -> int:
+        return self.published.table.num_rows
+
+    def __getitem__(self, row: Any) -> Any:
+        keys = self.published.keys
+        parts = zip(keys, row_parts(int(row), keys), strict=True)
+        return ", ".join(f"{visible(key.name)} {part}" if key.counted else part for key, part in parts)
+
+
+def _bars(metric: Numbers, published: Published, leader: Numbers, kind: type[Metric] | None) -> dict[str, Any]:
+    """Bars for each row, in panels where there are two keys, one of which is short."""
+    none: dict[str, Any] = {"panels": [], "bars": None, "rest": ""}
+    whole = kind is not None and kind.whole
+    if not published.keys or published.table.num_rows < 2:
+        return none
+    panels = panels_of(published, leader)
+    if not panels:
+        rows = _drawable_rows(metric, largest_rows(metric, BARS))
+        if not len(rows):
+            return none
+        names = [joined(row_parts(int(row), published.keys)) for row in rows]
+        svg = _bar_svg(metric, rows, names, f"The largest {metric.name}", whole=whole)
+        return none | {"bars": svg, "rest": _rest(metric, rows, kind)}
+    shown = [(name, key, _drawable_rows(metric, rows[:BARS])) for name, key, rows in panels]
+    every = np.concatenate([rows for _, _, rows in shown])
+    if not len(every):
+        return none
+    bounds = limits(metric.values[every], metric.bars[every])
+    drawn = [
+        {
+            "cut": False,
+            "names": [name],
+            "svg": _bar_svg(
+                metric,
+                rows,
+                [row_parts(int(row), [key])[0] for row in rows],
+                f"{metric.name} of {name}",
+                bounds,
+                whole=whole,
+            ),
+        }
+        for name, key, rows in shown
+        if len(rows)
+    ]
+    return none | {"panels": drawn, "rest": _rest(metric, every, kind)}
+
+
+def _drawable_rows(metric: Numbers, rows: Codes) -> Codes:
+    return rows[drawable(metric.values[rows], metric.bars[rows])]
+
+
+def _bar_svg(
+    metric: Numbers,
+    rows: Codes,
+    names: Sequence[str],
+    title: str,
+    bounds: tuple[float, float] | None = None,
+    *,
+    whole: bool,
+) -> Markup:
+    values, bars = metric.values[rows], metric.bars[rows]
+    notes = [shown_number(*pair, whole=whole) for pair in zip(values.tolist(), bars.tolist(), strict=True)]
+    said = "; ".join(f"{name} {note}" for name, note in zip(names[:5], notes, strict=False))
+    if len(names) > 5:
+        said += f"; {len(names)} bars, the smallest {names[-1]} {notes[-1]}"
+    return bar_chart(names, values, bars, notes, f"{title}: {said}", bounds)
+
+
+def _rest(metric: Numbers, shown: Codes, kind: type[Metric] | None) -> str:
+    """The rows without a bar, together where they may be added up."""
+    left = np.setdiff1d(np.arange(len(metric.values)), shown)
+    left = left[drawable(metric.values[left], metric.bars[left])]
+    if not len(left):
+        return ""
+    many = f"{len(left):,} others" if len(left) > 1 else "1 other"
+    if not is_additive(kind):
+        return f"{many} in the table"
+    bar = float(np.sqrt((metric.bars[left] ** 2).sum()))
+    number = shown_number(float(metric.values[left].sum()), bar, whole=kind is not None and kind.whole)
+    return f"{many}{' together' if len(left) > 1 else ''}: {number}"
+
+
+def _grid(published: Published, leader: Numbers) -> tuple[Axis, Axis] | None:
+    """Rows and columns of a heat map in the order of keys: the time across, the latest; of other keys the largest."""
+    down, across = published.keys
+    if published.time is down:
+        down, across = across, down
+    if not published.table.num_rows:
+        return None
+    rows = _in_key_order(down, largest_groups(down.codes, leader, HEAT_ROWS))
+    if published.time is across and across.days is not None:
+        known = np.flatnonzero(np.isfinite(across.days))
+        columns = known[np.argsort(across.days[known], kind="stable")][-HEAT_COLUMNS:]
+    else:
+        columns = _in_key_order(across, largest_groups(across.codes, leader, HEAT_COLUMNS))
+    return ((down, rows), (across, columns)) if len(rows) > 1 and len(columns) > 1 else None
+
+
+def _in_key_order(key: Key, chosen: Codes) -> Codes:
+    return key.order[np.isin(key.order, chosen)]
+
+
+def _heat(metric: Numbers, published: Published, down: Axis, across: Axis) -> dict[str, Any] | None:
+    places = [np.full(len(key.values), -1, dtype=np.int64) for key, _ in (down, across)]
+    for place, (_, codes) in zip(places, (down, across), strict=True):
+        place[codes] = np.arange(len(codes))
+    y, x = places[0][down[0].codes], places[1][across[0].codes]
+    known = drawable(metric.values, metric.bars)
+    at = np.flatnonzero((y >= 0) & (x >= 0) & known)
+    if not len(at):
+        return None
+    values = metric.values[at]
+    size = _round_step(float(np.quantile(values, 0.97)) / HEAT_STEPS)
+    steps = np.full((len(down[1]), len(across[1])), -1, dtype=np.int64)
+    unsure = np.zeros(steps.shape, dtype=bool)
+    steps[y[at], x[at]] = np.clip(values / size, 0, HEAT_STEPS - 1).astype(np.int64)
+    unsure[y[at], x[at]] = np.abs(values) < metric.bars[at]
+    rows, columns = ([key.short(int(code)) for code in codes] for key, codes in (down, across))
+    title = (
+        f"Heat map of {metric.name}: {len(rows)} of {down[0].name} down, {len(columns)} of {across[0].name} across, "
+        f"shades in steps of {tick_number(size)} from 0 to {tick_number(size * (HEAT_STEPS - 1))} and more"
+    )
+    return {
+        "svg": heat_map(rows, columns, steps, unsure, title, some=across[0] is published.time),
+        "shades": [tick_number(float(f"{size * step:.6g}")) for step in range(HEAT_STEPS)],
+        "down": down[0].name,
+        "across": across[0].name,
+        "cut": len(rows) < len(down[0].values) or len(columns) < len(across[0].values),
+        "gaps": bool((steps < 0).any()),
+        "hatched": bool(unsure.any()),
+        "broad": len(columns) > BROAD,
+    }
+
+
+def _round_step(least: float) -> float:
+    """The next round number, so that the legend of a heat map is easy to read.
+
+    >>> _round_step(36.1), _round_step(0.0), _round_step(8100.0)
+    (40.0, 1.0, 10000.0)
+    """
+    if not least > 1e-100:
+        return 1.0
+    power = 10.0 ** math.floor(math.log10(least))
+    return next(
+        (step * power for step in (1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0) if least <= step * power), 10 * power
+    )

@@ -1,0 +1,121 @@
+"""What a chart shows, in a sentence: the largest and the smallest number, and whether a series rises.
+
+In: released numbers with half the lengths of their error bars. Out: sentences. Holds: what the noise may have made is not told as
+a fact: numbers that are too close to tell apart are counted, and a trend is one beyond the noise. Not covered: the limits.
+"""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dp_pipelines.report.numbers import ERROR_BAR, rounded_parts, with_error_bar
+
+Floats = NDArray[np.float64]
+
+LARGE = 1e6
+"""From here on a number is rounded to two digits of its error bar."""
+
+FEWEST = 3
+"""Points of a series from which on it may have a trend."""
+
+
+def shown_number(value: float, bar: float, *, whole: bool) -> str:
+    """Return a number with its error bar, or alone where it has none: then it was chosen among candidates.
+
+    Of millions only the digits stand that the bar leaves certain; the table has all.
+
+    >>> shown_number(1234.5, 98.0, whole=True), shown_number(2.5, 0.0, whole=False), shown_number(6771158.0, 3e5, whole=False)
+    ('1,234 ± 98', '2.5', '6,770,000 ± 300,000')
+    """
+    if max(abs(value), bar) >= LARGE and bar > 0 and (parts := rounded_parts(value, bar / ERROR_BAR, whole=whole)):
+        return f"{parts[0]} ± {parts[1]}"
+    return with_error_bar(value, bar / ERROR_BAR if bar > 0 else math.nan, grouped=True, whole=whole)
+
+
+def highest(
+    names: Sequence[str],
+    values: Floats,
+    bars: Floats,
+    *,
+    whole: bool = False,
+    what: str = "group",
+    lead: str = "Highest",
+) -> str:
+    """Return a sentence on the largest number, and on how many others may be as large.
+
+    It is empty for fewer than two numbers, and for numbers without error bars.
+
+    Args:
+        names: of what each number is of.
+        values, bars: the numbers and half the lengths of their error bars.
+        whole: whether the true numbers are whole.
+        what: what each number is of.
+        lead: the beginning of the sentence.
+
+    >>> names, bars = ["Aarhus", "Bergen", "Turku"], np.array([3.0, 3.0, 3.0])
+    >>> highest(names, np.array([90.0, 88.0, 20.0]), bars, whole=True)
+    'Highest: Aarhus with 90 ± 3. 1 other is too close to tell apart.'
+    >>> highest(names, np.array([90.0, 50.0, 20.0]), bars)
+    'Highest: Aarhus with 90.0 ± 3.0.'
+    """
+    known = np.flatnonzero(np.isfinite(values) & np.isfinite(bars))
+    if len(known) < 2 or not (bars[known] > 0).all():
+        return ""
+    top = known[np.argmax(values[known])]
+    rest = known[known != top]
+    close = int(np.count_nonzero(values[top] - values[rest] <= np.hypot(bars[top], bars[rest])))
+    said = f"{lead}: {names[top]} with {shown_number(float(values[top]), float(bars[top]), whole=whole)}."
+    if close == 0:
+        return said
+    others = "1 other is" if close == 1 else f"{close:,} others are"
+    if close == len(rest):
+        return f"No {what} is clearly the highest: all {len(known):,} are too close to tell apart."
+    return f"{said} {others} too close to tell apart."
+
+
+def series_words(texts: Sequence[str], days: Floats, values: Floats, bars: Floats, *, whole: bool = False) -> str:
+    """Return what a series shows: its first and its last number, its range and its trend.
+
+    Args:
+        texts: the points of time as texts.
+        days: the same as numbers.
+        values, bars: the numbers and half the lengths of their error bars.
+        whole: whether the true numbers are whole.
+
+    >>> ones = np.ones(3)
+    >>> series_words(["W1", "W2", "W3"], np.arange(3.0), np.array([10.0, 20.0, 30.0]), ones, whole=True)
+    '10 ± 1 at W1, 30 ± 1 at W3, 3 points; lowest 10 ± 1 at W1, highest 30 ± 1 at W3; rises'
+    """
+    known = np.flatnonzero(np.isfinite(values) & np.isfinite(bars))
+    if not len(known):
+        return "no points"
+
+    def told(at: int) -> str:
+        return f"{shown_number(float(values[at]), float(bars[at]), whole=whole)} at {texts[at]}"
+
+    ends = f"{told(known[0])}, {told(known[-1])}, {len(known)} points"
+    low, high = known[np.argmin(values[known])], known[np.argmax(values[known])]
+    return f"{ends}; lowest {told(low)}, highest {told(high)}; {trend(days[known], values[known], bars[known])}"
+
+
+def trend(days: Floats, values: Floats, bars: Floats) -> str:
+    """Return whether a series rises or falls by more than its noise: by the slope of a weighted line and its error bar.
+
+    >>> [trend(np.arange(4.0), np.array(values), np.ones(4)) for values in ([1.0, 5.0, 6.0, 9.0], [5.0, 5.1, 4.9, 5.0])]
+    ['rises', 'no trend beyond the noise']
+    """
+    if len(values) < FEWEST:
+        return "too few points for a trend"
+    if not (bars > 0).all():
+        return "without error bars"
+    weights = 1 / (bars / bars.max()) ** 2
+    away = days - np.average(days, weights=weights)
+    spread = float((weights * away**2).sum())
+    if not spread > 0:
+        return "too few points for a trend"
+    slope = float((weights * away * values).sum()) / spread
+    if abs(slope) <= float(bars.max()) / np.sqrt(spread):
+        return "no trend beyond the noise"
+    return "rises" if slope > 0 else "falls"
