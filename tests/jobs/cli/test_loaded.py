@@ -54,6 +54,9 @@ OTHERS = (
     "dp_pipelines.extensions.dataflow",
     "dp_pipelines.jobs.sql.windows",
 )
+KEYS = [f"dp_pipelines.extensions.lake{module}" for module in ("", ".formats", ".models")]
+"""What says which keys of job files an installed extension adds; nothing that reads or writes."""
+
 SQL = {"dp_pipelines.jobs.sql", "dp_pipelines.jobs.sql.row_expressions", "dp_pipelines.jobs.sql.row_slices"}
 """What of the room of SQL a job without SQL needs: a class for expressions, which may be none, and slices of rows."""
 
@@ -77,7 +80,7 @@ def test_a_job_without_sql_tuning_and_dataflow_loads_none_of_these(shop: Shop) -
     found = loaded(shop.folder, "run", shop.write(stages={"weekly": stage()}), "--output", shop.folder / "out")
     assert "dp_pipelines.jobs.runners.local" in found
     assert not of(found, "apache_beam", "pandas", "duckdb", "jax", "numba", *OTHERS)
-    assert of(found, "dp_pipelines.extensions") == ["dp_pipelines.extensions"]
+    assert of(found, "dp_pipelines.extensions") == ["dp_pipelines.extensions", *KEYS]
     assert not set(of(found, "dp_pipelines.jobs.sql")) - SQL
     assert not [name for name in found if "dataflow" in name and name.startswith("dp_pipelines")]
 
