@@ -70,6 +70,10 @@ def test_sums_are_headlines_with_their_range_and_people_are_not_added_up(tmp_pat
     assert not re.search(r"customers \d", head)
 
 
+def test_a_sum_over_more_rows_than_the_page_shows_says_so(tmp_path: pathlib.Path) -> None:
+    assert "sum of the 201 groups published" in Page(page(tmp_path, by_city(201), stage())).words
+
+
 def test_a_total_is_a_headline_and_no_chart(tmp_path: pathlib.Path) -> None:
     total = {name: column for name, column in by_city(1).items() if name != "city"}
     read = Page(page(tmp_path, total, stage(partition_by=[])))
