@@ -108,7 +108,7 @@ def stage_section(name: str, stage: Mapping[str, Any], path: pathlib.Path | None
     section["nothing"] = verdicts.nothing_published(stage).replace(" units. ", f" {plural(unit)}. ", 1)
     section["metrics"] = list(dict.fromkeys(column["name"] for column in section["columns"]))
     section["period"] = _period(published)
-    section["headlines"] = headline.headlines(published, stage, known, name)
+    section["headlines"] = headline.headlines(published, stage, known, name, FIRST_ROWS)
     section["not_added"] = [
         metric.name for metric in readable.metrics if _may_overlap(known[metric.name]) and published.table.num_rows > 1
     ]

@@ -4,6 +4,7 @@ In: columns. Out: a page, and its elements in order. Holds: the page is made by 
 """
 
 import pathlib
+import re
 from collections.abc import Mapping
 from html.parser import HTMLParser
 from typing import Any
@@ -65,6 +66,32 @@ class Page(HTMLParser):
     def words(self) -> str:
         """What is read: all text outside of style and script, spaces made one."""
         return " ".join(" ".join(t for path, t in self.texts if path[-1:] not in (("style",), ("script",))).split())
+
+
+def barriers(html: str) -> list[str]:
+    """What keeps readers from the page who do not see it, or use no pointer: found without a browser."""
+    read = Page(html)
+    found, levels, names = [], [0], []
+    for tag, attributes in read.elements:
+        named = attributes.get("aria-label") or attributes.get("aria-labelledby")
+        if re.fullmatch("h[1-6]", tag):
+            if int(tag[1]) > levels[-1] + 1:
+                found.append(f"{tag} after h{levels[-1]}")
+            levels.append(int(tag[1]))
+        if tag == "th" and attributes.get("scope") not in ("col", "row"):
+            found.append("th without a scope")
+        if attributes.get("role") in ("img", "region", "group") and not named:
+            found.append(f"{tag} without a name")
+        if attributes.get("role") == "region" or (tag == "section" and named):
+            names.append(named)
+        if int(attributes.get("tabindex") or 0) > 0:
+            found.append(f"{tag} in an order of its own")
+        if (label := attributes.get("aria-labelledby")) is not None and label not in read.ids:
+            found.append(f"no {label}")
+    found += [f"two regions {name}" for name in set(names) if names.count(name) > 1]
+    found += [f"two ids {name}" for name in set(read.ids) if read.ids.count(name) > 1]
+    tables = [tag for tag, _ in read.elements if tag in ("table", "caption")]
+    return found + ["table without a caption"] * (tables.count("table") - tables.count("caption"))
 
 
 def metric(name: str, values: Any, stddev: Any = 10.0) -> dict[str, pa.Array]:

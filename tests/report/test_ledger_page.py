@@ -18,7 +18,7 @@ from dp_pipelines.ledger.entries import EngineJob, Window
 from dp_pipelines.ledger.ledger import Ledger
 from dp_pipelines.report.ledger_page import CHECK, render
 from tests.helpers import ledgers
-from tests.report.page import Page
+from tests.report.page import Page, barriers
 from tests.report.test_report import SHAPES, UGLY
 from tests.report.test_report_in_a_browser import CHROMIUM, DARK, LIGHT, Browser, with_script
 
@@ -137,6 +137,10 @@ def test_the_charges_add_up_to_what_is_spent(content: dict[str, Any], whole: str
     moving = [row[4].split()[0] for row in cells if "moving" in row[2]]
     assert len(moving) == 3
     assert Fraction(moving[1]) == -Fraction(moving[2])  # the run that was given up
+
+
+def test_the_page_has_no_barriers(whole: str) -> None:
+    assert barriers(whole) == []
 
 
 def test_bars_are_as_long_as_their_words_say(content: dict[str, Any], whole: str) -> None:

@@ -28,7 +28,7 @@ from dp_pipelines.training import evaluation, evaluation_cells
 from dp_pipelines.training.artefact import MODEL, WEIGHTS, Artefact
 from dp_pipelines.training.description import Statement
 from dp_pipelines.training.features.encoder import Encoder
-from tests.report.page import Page, manifest
+from tests.report.page import Page, barriers, manifest
 from tests.report.test_report_in_a_browser import CHROMIUM, DARK, LIGHT, Browser
 
 LABELS = {
@@ -118,7 +118,9 @@ def test_the_page_knows_every_kind_of_cells() -> None:
 
 
 def test_every_plot_says_in_words_what_it_shows(tmp_path: pathlib.Path) -> None:
-    plots = Page(page(model(tmp_path / "m"))).plots
+    html = page(model(tmp_path / "m"))
+    assert barriers(html) == []
+    plots = Page(html).plots
     assert len(plots) == 9  # three of them of features
     assert all(plots)
     assert any("AUC 0.7" in plot for plot in plots)

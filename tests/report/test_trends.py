@@ -24,7 +24,7 @@ from dp_pipelines.errors import RequestError
 from dp_pipelines.release.manifest import digests
 from dp_pipelines.report.trends.published_runs import ReleasedRun, check_together, in_order, read_run
 from dp_pipelines.report.trends.trends_page import joint_costs, render_trends
-from tests.report.page import Page, listed, manifest, metric
+from tests.report.page import Page, barriers, listed, manifest, metric
 from tests.report.test_report import SHAPES, UGLY
 from tests.report.test_report_in_a_browser import CHROMIUM, Browser, measured
 
@@ -71,7 +71,9 @@ def read(*folders: pathlib.Path) -> list[ReleasedRun]:
 
 def test_each_group_is_a_series_over_the_runs_with_the_numbers_of_the_tables(tmp_path: pathlib.Path) -> None:
     folders = weekly(tmp_path, [orders(100, 900), orders(120, 800), orders(140, 700)])
-    page = Page(render_trends(read(*folders)))
+    html = render_trends(read(*folders))
+    assert barriers(html) == []
+    page = Page(html)
     assert not page.unbalanced
     first, second = page.plots[:2]
     assert first.startswith("orders of b over time: 900 ± 20 at 2026-01-05, 700 ± 20 at 2026-01-19, 3 points; ")

@@ -69,7 +69,7 @@ def stage_over_runs(
         for metric in published.table.column_names
         if (kind := kinds.get(metric)) is not None
     }
-    unknown = {"words": "", "bar": None, "warnings": []}
+    unknown: dict[str, Any] = {"words": "", "bar": None, "warnings": []}
     shared = {
         "leader": leader.name,
         "others": others,

@@ -43,7 +43,11 @@ class Headline:
 
 
 def headlines(
-    published: Published, stage: Mapping[str, Any], known: Mapping[str, type[Metric] | None], stage_name: str
+    published: Published,
+    stage: Mapping[str, Any],
+    known: Mapping[str, type[Metric] | None],
+    stage_name: str,
+    shown: int,
 ) -> list[Headline]:
     """Return the numbers of a stage that may stand at the top of the page.
 
@@ -52,6 +56,7 @@ def headlines(
         stage: its entry in the manifest.
         known: the metric of each column, where it is known.
         stage_name: its name.
+        shown: how many rows of the table the page shows.
     """
     entries = mapping(stage.get("metrics"))
     metrics = [metric for metric in published.metrics if "raw_of" not in mapping(entries.get(metric.name))]
@@ -72,14 +77,18 @@ def headlines(
         or "compare" in stage
     ):
         return []
-    scope = f"sum of the {count:,} groups shown" if count > 1 else "of the only group"
+    scope = (
+        f"sum of the {count:,} groups {'shown' if count <= shown else 'published'}"
+        if count > 1
+        else "of the only group"
+    )
     return [
         found
         for metric in metrics
         if is_additive(known.get(metric.name))
         and (
             found := _of(
-                metric.values.sum(), np.sqrt((metric.stddevs**2).sum()), metric.name, known, scope, published=count == 1
+                metric.values.sum(), np.sqrt((metric.stddevs**2).sum()), metric.name, known, scope, published=False
             )
         )
     ]
