@@ -13,7 +13,7 @@ import pytest
 
 from dp_pipelines import extensions
 from dp_pipelines.jobs.cli.extension_command import Command
-from tests.jobs.conftest import Said, Shop, stage
+from tests.jobs.conftest import Said, Shop, shop, stage  # noqa: F401 - a fixture
 
 Call = Callable[..., Said]
 
@@ -84,7 +84,7 @@ def toy(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path
 
 
 @pytest.mark.usefixtures("toy")
-def test_a_toy_command_is_in_help_runs_and_refuses_as_built_in_ones_do(shop: Shop, call: Call) -> None:
+def test_a_toy_command_is_in_help_runs_and_refuses_as_built_in_ones_do(shop: Shop, call: Call) -> None:  # noqa: F811
     assert isinstance(extensions.load("command", "stages"), Command)
     listing = call("--help")
     assert (listing.code, listing.err) == (0, "")
