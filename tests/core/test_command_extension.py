@@ -1,8 +1,7 @@
 """A toy extension of another distribution adds a command without a change in the core.
 
 In: a distribution with one entry point, made in a temporary folder. Out: its command in help, its run, refusals. Holds: the toy
-uses what built-in extensions use: the options of jobs, checked job files, errors, printing. Not covered: readers and outputs
-(`test_extension.py`).
+uses what built-in extensions use: the options of jobs, checked job files, errors, printing. Not covered: readers and outputs.
 """
 
 import importlib.metadata
