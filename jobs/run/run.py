@@ -288,8 +288,15 @@ def _admission(request: Request, plan: Plan, run_id: str, *, trial: bool = False
         records=lambda number: plan.round(number).mechanisms,
         window=request.window_name,
         who=processes.who(),
+        job=str(request.file.path.resolve()) if request.file.document.in_file else "",
+        stages={name: _metrics_of(asked) for name, asked in request.stages.items()},
         trial=trial,
     )
+
+
+def _metrics_of(asked: Query | TrainModel) -> list[str]:
+    """Return the names of what a stage releases: its metrics, or what it trains."""
+    return list(asked.metrics) if isinstance(asked, Query) else [asked.kind]
 
 
 def _refuse_unready(
