@@ -50,6 +50,13 @@ EXAMPLES = (
 )
 """Calls of the core's commands, and what each does."""
 
+FIRST = (
+    ("init data/*.parquet --unit customer --output first.yaml", "writes a job file from names and types of columns"),
+    ("plan first.yaml", "prints noise, thresholds and expected errors, before a row is read"),
+    ("run first.yaml --output out/first", "reads, releases, publishes; the same command again costs nothing"),
+)
+"""The calls that a newcomer needs."""
+
 EXIT_CODES = """
 exit codes: 0 done; 1 failed, nothing was published, or only what the message says; 2 invalid request, nothing was read;
             3 refused by the budget
@@ -194,6 +201,10 @@ def _called(arguments: list[str], *, as_command: bool) -> int:
         with output.printing():
             print(f"dp-pipelines {__version__}")
         return DONE
+    if not arguments:
+        with output.printing():
+            print(_guide(top))
+        return DONE
     if given.command is None:
         top.error("missing command; choose one of " + ", ".join(commands))
     if rest and not takes_runner:
@@ -214,9 +225,19 @@ def _called(arguments: list[str], *, as_command: bool) -> int:
     return code
 
 
+def _guide(top: CommandParser) -> str:
+    """What a call without arguments prints: the three commands that a newcomer needs, then the others."""
+    needed = [f"  dp-pipelines {call}\n      {words}" for call, words in FIRST]
+    named = {call.split()[0] for call, _ in FIRST}
+    others = [f"  {name:<12} {words}" for name, words in top.described() if name not in named]
+    more = "`dp-pipelines COMMAND --help` explains a command, `dp-pipelines --help` has examples and exit codes."
+    return "\n".join([DESCRIPTION, "", "Start with these three:", *needed, "", "Later:", *others, "", more])
+
+
 def _say(error: object, code: int) -> int:
     for line in str(error).splitlines():
-        output.note(f"error: {line}")
+        # What is indented is a command that the message recommends, to be copied.
+        output.note(line if line.startswith("  ") else f"error: {line}")
     return code
 
 
