@@ -20,6 +20,7 @@ from dp_pipelines.accounting.shown_costs import spent_number
 from dp_pipelines.disk_errors import reason_of, refuse_full, remedy_of
 from dp_pipelines.errors import BudgetError, RequestError
 from dp_pipelines.jobs.outputs.release_place import ReleasePlace, at_place
+from dp_pipelines.jobs.request import source_notes
 from dp_pipelines.jobs.request.request import Request, check
 from dp_pipelines.jobs.run import frozen_plans, unledgered_run
 from dp_pipelines.jobs.run.production import Production
@@ -199,6 +200,8 @@ def carry_out(
         contextlib.ExitStack() as until_the_end,
     ):
         tell = note if note is not None else functools.partial(silence.note, stream)
+        for warning in source_notes.before_run(file.job):
+            tell(warning)
         progress.show("loading")
         from dp_pipelines.jobs.runners import engines
 

@@ -49,28 +49,43 @@ def look(declared: SourceModel, folder: pathlib.Path, values: Mapping[str, Value
         from dp_pipelines.jobs.sources.warehouse.bigquery_table import look_at_bigquery
 
         return look_at_bigquery(_bigquery(declared.bigquery, values), declared.types)
-    files = source_files.find(job_parameters.into_source(declared.pattern, values), folder)
-    types = declared.types or {}
+    files, types = _files(declared, folder, values), declared.types or {}
     match declared.format_of_files:
         case "csv":
-            return source_files.look_at_csv(files, types, declared.form, document.delimiter)
+            source = source_files.look_at_csv(files, types, declared.form, document.delimiter)
         case "jsonl":
-            return source_files.look_at_json_lines(files, types, declared.form)
+            source = source_files.look_at_json_lines(files, types, declared.form)
         case "avro":
             return look_at_avro(files)
         case _:
-            return source_files.look_at_parquet(files)
+            source = source_files.look_at_parquet(files, declared.optional or ())
+    return source_files.with_folders(source, declared.hive or {})
+
+
+def _files(declared: SourceModel, folder: pathlib.Path, values: Mapping[str, Value]) -> tuple[str, ...]:
+    """The files that a job names. Errors as for `source_files.find`."""
+    kind = declared.format_of_files
+    pattern = job_parameters.into_source(declared.pattern, values)
+    return source_files.find(pattern, folder, kind=kind, packed=kind in ("csv", "jsonl"))
 
 
 def why_absent(declared: SourceModel, folder: pathlib.Path, values: Mapping[str, Value]) -> str:
-    """Why nobody can look at a source here and now, or nothing; arguments as for `look`."""
+    """Why nobody can look at a source here and now, or nothing; arguments as for `look`.
+
+    Raises:
+        RequestError: nobody ever can, by what the job names.
+    """
+    if declared.format_of_files in source_files.ENDINGS:
+        source_files.refuse_elsewhere(declared.pattern, "source")
+        job_parameters.refuse_variables(declared.pattern)
+        source_files.refuse_compressed([declared.pattern], packed=declared.format_of_files in ("csv", "jsonl"))
     try:
         if declared.bigquery is not None:
             from dp_pipelines.jobs.sources.warehouse.bigquery_table import refuse_absent
 
             refuse_absent(_bigquery(declared.bigquery, values))
         else:
-            source_files.find(job_parameters.into_source(declared.pattern, values), folder)
+            _files(declared, folder, values)
     except RequestError as error:
         return error.message
     return ""

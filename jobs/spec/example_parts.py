@@ -156,6 +156,7 @@ PARTS: dict[str, tuple[str, ...]] = {
     "BigQueryModel": ('{table: acme.shop.orders, snapshot_time: "{day}T00:00:00Z"}',),
     "SourceModel": (
         '{parquet: "data/*.parquet"}',
+        "{parquet: data, hive: {week: date}, optional: [discount]}",
         '{csv: "data/*.csv", types: {CUSTOMER_ID: string, AMOUNT: double}, quoted: false}',
         '{jsonl: "events/*.jsonl", types: {customer: string, amount: double, sold: date}, date_format: "%d.%m.%Y"}',
         '{avro: "events/*.avro"}',

@@ -6,6 +6,7 @@ is wrong is reported at once, each with its place, a message and a hint. Not cov
 plan costs (`dp_pipelines.planning`).
 """
 
+import contextlib
 import datetime
 import pathlib
 from collections.abc import Mapping
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import AfterValidator, ConfigDict, Discriminator, Field, Tag, ValidationError, model_validator
 
 from dp_pipelines import checks
-from dp_pipelines.errors import RequestError
+from dp_pipelines.errors import RequestError, nearest
 from dp_pipelines.jobs.spec import select_stages, validation_errors, yaml_lines
 from dp_pipelines.jobs.spec.base_models import (
     JobModel,
@@ -347,6 +348,9 @@ def schema() -> dict[str, Any]:
     return select_stages.with_selected(Job.model_json_schema())
 
 
+JOB_ENDINGS = (".yaml", ".yml", ".json")
+
+
 class JobFile:
     """A job and where it was said: in a file, or in the arguments of a program.
 
@@ -387,9 +391,12 @@ def content_of(path: str) -> Content:
         with file.open("rb") as stream:  # which may be a pipe, without a size
             raw = stream.read(yaml_lines.LARGEST + 1)
     except OSError as error:
-        raise RequestError(
-            field=path, message=f"cannot be read: {error.strerror or 'no file'}", hint="name a job file"
-        ) from None
+        hint = "name a job file"
+        if isinstance(error, FileNotFoundError):
+            with contextlib.suppress(OSError):
+                near = nearest(file.name, [one.name for one in file.parent.iterdir() if one.suffix in JOB_ENDINGS])
+                hint = near if near.startswith("did") else hint
+        raise RequestError(field=path, message=f"cannot be read: {error.strerror or 'no file'}", hint=hint) from None
     if len(raw) > yaml_lines.LARGEST:
         raise yaml_lines.too_large(path)
     try:
