@@ -332,9 +332,30 @@ def _plan(given: argparse.Namespace, rest: list[str]) -> int:
         from dp_pipelines.jobs.cli import collected_commands
         from dp_pipelines.jobs.spec import collected_job
 
+        if given.against is not None:
+            raise RequestError(field="--against", message="is not for jobs of collected stages", hint="drop it")
         return collected_commands.plan(collected_job.checked(content, pathlib.Path(given.job)), given)
     file = job_file.checked(content, pathlib.Path(given.job))
+    if given.against is not None:
+        return _plan_against(file, given)
     return _print_plan(_planned(file, given.param, given.group), given.json, explain=given.explain)
+
+
+def _plan_against(file: "JobFile", given: argparse.Namespace) -> int:
+    """Print what changed since an earlier job, then the plan."""
+    from dp_pipelines.jobs.cli import compared_jobs, shown_plan
+    from dp_pipelines.jobs.spec import job_file
+
+    earlier = job_file.load(given.against)
+    both = (
+        (earlier, shown_plan.planned(earlier, given.param, note=False)),
+        (file, shown_plan.planned(file, given.param)),
+    )
+    found = compared_jobs.compare(*both)
+    plan = _planned(file, given.param, given.group) if given.group is not None else both[1][1].plan
+    if given.json:
+        return _print_plan({**plan, "against": found.to_json()}, True)
+    return _print_plan(plan, False, explain=given.explain, above="\n".join(found.lines(given.against)))
 
 
 def _print_plan(plan: dict[str, Any], as_json: bool, *, explain: bool = False, above: str = "") -> int:
