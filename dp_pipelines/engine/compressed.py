@@ -59,4 +59,6 @@ def plain(path: str, stream: BinaryIO) -> BinaryIO:
     if codec is None:
         return stream
     # Arrow's own bzip2 fails on a member without bytes.
-    return bz2.BZ2File(stream) if codec == "bz2" else cast(BinaryIO, pa.CompressedInputStream(stream, codec))
+    if codec == "bz2":
+        return cast(BinaryIO, bz2.BZ2File(stream))
+    return cast(BinaryIO, pa.CompressedInputStream(stream, codec))

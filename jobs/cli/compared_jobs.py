@@ -24,14 +24,14 @@ class Comparison:
 
     Args:
         changes: keys of the job file with what they said and what they say.
-        kind: `SAME`, `OTHER_ROWS` (one plan, asked of other rows) or `OTHER_PLAN`.
+        relation: `SAME`, `OTHER_ROWS` (one plan, asked of other rows) or `OTHER_PLAN`.
         epsilon, delta: what all runs of the job cost together.
         runs: how many these are.
         noise: standard deviations before and after, by stage and metric, where either is known and they differ.
     """
 
     changes: Mapping[str, tuple[str, str]]
-    kind: str
+    relation: str
     epsilon: float
     delta: float
     runs: int
@@ -42,9 +42,9 @@ class Comparison:
         """What a run of the job costs after the earlier one."""
         charge = f"epsilon {spent_number(self.epsilon)} and delta {spent_number(self.delta)}"
         of_runs = f" for all of its {self.runs} runs" if self.runs > 1 else ""
-        if self.kind == SAME:
+        if self.relation == SAME:
             return "nothing more: the same run returns the release of the earlier job"
-        if self.kind == OTHER_ROWS:
+        if self.relation == OTHER_ROWS:
             share = "the run" if self.runs == 1 else f"one of the {self.runs} runs"
             return (
                 f"{share} that the plan of both pays for, if it is left; else the budget must say more runs, which is another "
@@ -56,7 +56,7 @@ class Comparison:
         """JSON values."""
         return {
             "changes": {key: {"before": before, "after": after} for key, (before, after) in self.changes.items()},
-            "kind": self.kind,
+            "relation": self.relation,
             "cost": self.cost,
             "noise": {name: {"before": before, "after": after} for name, (before, after) in self.noise.items()},
         }
@@ -90,12 +90,12 @@ def compare(earlier: tuple[JobFile, ShownPlan], later: tuple[JobFile, ShownPlan]
         if before.get(key, ABSENT) != after.get(key, ABSENT)
     }
     one_plan = asked_digest(old, old_plan.stages) == asked_digest(new, new_plan.stages)
-    kind = OTHER_PLAN if not one_plan else OTHER_ROWS if changes else SAME
+    relation = OTHER_PLAN if not one_plan else OTHER_ROWS if changes else SAME
     noises = [_noise(one.plan) for one in (old_plan, new_plan)]
     names = [name for name in {**noises[1], **noises[0]} if noises[0].get(name) != noises[1].get(name)]
     return Comparison(
         changes=changes,
-        kind=kind,
+        relation=relation,
         epsilon=new_plan.plan["accounted"]["epsilon"],
         delta=new_plan.plan["accounted"]["delta"],
         runs=new_plan.plan.get("runs", 1),

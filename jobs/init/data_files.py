@@ -44,7 +44,7 @@ class FirstSource:
         types: of CSV and JSON lines: the declared type of each column; empty of Parquet.
         schema: the columns that all files have.
         written: of CSV: how it is written, as `source:` says it; what is not usual.
-        kind: the format: the key of `source:`.
+        file_format: the key of `source:`.
         hive: types of the columns that names of folders say.
         fill_in: whether types are left for the user to fill in.
     """
@@ -54,7 +54,7 @@ class FirstSource:
     types: Mapping[str, str]
     schema: pa.Schema
     written: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    kind: str = "parquet"
+    file_format: str = "parquet"
     hive: Mapping[str, str] = dataclasses.field(default_factory=dict)
     fill_in: bool = False
 
@@ -85,8 +85,8 @@ def look(
     """
     pattern = _pattern(names)
     files = source_files.find(pattern, pathlib.Path(), "FILES", packed=True)
-    kind, declared, fill_in = _format(files), {}, False
-    if kind == "parquet":
+    file_format, declared, fill_in = _format(files), {}, False
+    if file_format == "parquet":
         given = {"--types": types, "--like": sample, "--header-is-public": header_is_public or None}
         wrong = [option for option, value in given.items() if value is not None]
         if wrong := wrong + [csv_arguments.option(key) for key in written]:
@@ -97,12 +97,12 @@ def look(
     else:
         fill_in = header_is_public and sample is None
         if sample is not None:
-            found = public_sample.look(sample, kind, written)
+            found = public_sample.look(sample, file_format, written)
             declared, written = dict(found.types), found.written
         elif header_is_public:
-            declared, written = _from_header(files[0], kind, written)
+            declared, written = _from_header(files[0], file_format, written)
         declared = _declared(types, unit, declared, pattern)
-        if kind == "csv":
+        if file_format == "csv":
             source = source_files.look_at_csv(files, declared, _form(written), csv_arguments.shown)
         else:
             source = source_files.look_at_json_lines(files, declared, _form(written))
@@ -115,14 +115,14 @@ def look(
             problems.append(RequestError(field=f"--unit {name}", message="is not a column of the files", hint=hint))
     raise_all(problems)
     return FirstSource(
-        pattern=_from(folder, pattern), files=files, types=declared, schema=source.schema, written=written, kind=kind,
-        hive=hive, fill_in=fill_in,
+        pattern=_from(folder, pattern), files=files, types=declared, schema=source.schema, written=written,
+        file_format=file_format, hive=hive, fill_in=fill_in,
     )  # fmt: skip
 
 
-def _from_header(path: str, kind: str, written: Mapping[str, Any]) -> tuple[dict[str, str], Mapping[str, Any]]:
+def _from_header(path: str, file_format: str, written: Mapping[str, Any]) -> tuple[dict[str, str], Mapping[str, Any]]:
     """The columns that a public header names, all as text, and how the file is written. Raises: RequestError."""
-    if kind != "csv":
+    if file_format != "csv":
         message = "is for CSV: JSON lines have no header"
         raise RequestError(field="--header-is-public", message=message, hint="give --like SAMPLE, or --types")
     written = public_sample.with_separator(path, written)
@@ -181,8 +181,8 @@ def _pattern(names: Sequence[str]) -> str:
 def _inside(folder: str) -> str:
     """A pattern of the files in a folder: of those of the first format that it has, at any depth."""
     found: list[str] = []
-    for kind in dict.fromkeys(FORMATS.values()):
-        found = found or source_files.files_inside(folder, kind, packed=kind != "parquet")
+    for file_format in dict.fromkeys(FORMATS.values()):
+        found = found or source_files.files_inside(folder, file_format, packed=file_format != "parquet")
     ends = sorted({_ending(path) for path in found}) or list(FORMATS)
     deep = any(os.path.dirname(path) != os.path.abspath(folder) for path in found)
     return os.path.join(glob.escape(folder), *(["**"] if deep else []), f"*{ends[0]}")

@@ -137,7 +137,7 @@ def _source(source: FirstSource) -> list[str]:
         return [f"source: {{parquet: {json.dumps(source.pattern, ensure_ascii=False)}{more}}}"]
     return [
         "source:",
-        f"  {source.kind}: {json.dumps(source.pattern, ensure_ascii=False)}",
+        f"  {source.file_format}: {json.dumps(source.pattern, ensure_ascii=False)}",
         *([f"  hive: {hive}"] if source.hive else []),
         *(f"  {key}: {json.dumps(value, ensure_ascii=False)}" for key, value in source.written.items()),
         *_about_types(source.fill_in),

@@ -42,12 +42,12 @@ class SampledColumns:
     written: Mapping[str, Any]
 
 
-def look(path: str, kind: str, written: Mapping[str, Any]) -> SampledColumns:
+def look(path: str, file_format: str, written: Mapping[str, Any]) -> SampledColumns:
     """Names and types of the columns of a public sample.
 
     Args:
         path: of the sample.
-        kind: `csv` or `jsonl`.
+        file_format: `csv` or `jsonl`.
         written: of CSV: what the user says of how files are written.
 
     Raises:
@@ -55,11 +55,11 @@ def look(path: str, kind: str, written: Mapping[str, Any]) -> SampledColumns:
     """
     content = _content(path)
     try:
-        if kind == "jsonl":
+        if file_format == "jsonl":
             return SampledColumns(types=_types_of(pyarrow.json.read_json(pa.BufferReader(content))), written=written)
         return _of_csv(content, path, with_separator(path, written))
     except (pa.ArrowException, ValueError, LookupError):
-        message = f"cannot be read as {'JSON lines' if kind == 'jsonl' else 'CSV'}: {path!r}"
+        message = f"cannot be read as {'JSON lines' if file_format == 'jsonl' else 'CSV'}: {path!r}"
         raise RequestError(field="--like", message=message, hint="check how it is written, e.g. --delimiter") from None
 
 

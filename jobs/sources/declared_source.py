@@ -64,9 +64,9 @@ def look(declared: SourceModel, folder: pathlib.Path, values: Mapping[str, Value
 
 def _files(declared: SourceModel, folder: pathlib.Path, values: Mapping[str, Value]) -> tuple[str, ...]:
     """The files that a job names. Errors as for `source_files.find`."""
-    kind = declared.format_of_files
+    file_format = declared.format_of_files
     pattern = job_parameters.into_source(declared.pattern, values)
-    return source_files.find(pattern, folder, kind=kind, packed=kind in ("csv", "jsonl"))
+    return source_files.find(pattern, folder, file_format=file_format, packed=file_format in ("csv", "jsonl"))
 
 
 def why_absent(declared: SourceModel, folder: pathlib.Path, values: Mapping[str, Value]) -> str:

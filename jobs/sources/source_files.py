@@ -122,7 +122,7 @@ class Source:
 
 
 def find(
-    pattern: str, folder: pathlib.Path, field: str = "source", kind: str = "parquet", packed: bool = False
+    pattern: str, folder: pathlib.Path, field: str = "source", file_format: str = "parquet", packed: bool = False
 ) -> tuple[str, ...]:
     """The files that a glob or a folder names, sorted.
 
@@ -130,7 +130,7 @@ def find(
         pattern: the glob, or the name of a folder: all files of the format in it, at any depth.
         folder: of the job file; relative patterns start there.
         field: the key of the job file that names the files.
-        kind: their format, by which files of a folder are chosen: a key of `ENDINGS`.
+        file_format: by which files of a folder are chosen: a key of `ENDINGS`.
         packed: whether they may be compressed.
 
     Raises:
@@ -147,9 +147,9 @@ def find(
     place = glob_under(folder, pattern)
     found = sorted({os.path.abspath(path) for path in glob.glob(place, recursive=True)})
     if len(found) == 1 and os.path.isdir(found[0]) and not glob.has_magic(os.path.basename(pattern.rstrip("/"))):
-        found = files_inside(found[0], kind, packed=packed)
+        found = files_inside(found[0], file_format, packed=packed)
         if not found:
-            message = f"names a folder without files that end in {' or '.join(ENDINGS[kind])}: {pattern!r}"
+            message = f"names a folder without files that end in {' or '.join(ENDINGS[file_format])}: {pattern!r}"
             raise RequestError(field=field, message=message, hint="name the files: e.g. data/*.csv")
     if not found:
         message = f"matches no file: {pattern!r} under {str(folder) or '.'!r}"
@@ -172,18 +172,18 @@ def find(
     return tuple(found)
 
 
-def files_inside(folder: str, kind: str, *, packed: bool) -> list[str]:
+def files_inside(folder: str, file_format: str, *, packed: bool) -> list[str]:
     """The files of a format in a folder, at any depth, sorted; names that begin with `.` or `_` are marks of other programs.
 
     Args:
         folder: its path.
-        kind: a key of `ENDINGS`.
+        file_format: a key of `ENDINGS`.
         packed: whether they may be compressed.
     """
     inside = pathlib.Path(folder)
     own = (path for path in inside.rglob("*") if not any(p[0] in "._" for p in path.relative_to(inside).parts))
     named = ((path, compressed.ending_of(str(path)) if packed else path.suffix.lower()) for path in own)
-    return sorted(str(path.absolute()) for path, ending in named if ending in ENDINGS[kind] and path.is_file())
+    return sorted(str(path.absolute()) for path, ending in named if ending in ENDINGS[file_format] and path.is_file())
 
 
 def refuse_elsewhere(pattern: str, field: str) -> None:

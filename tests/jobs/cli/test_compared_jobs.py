@@ -23,7 +23,7 @@ def wider() -> dict[str, object]:
 
 
 @pytest.mark.parametrize(
-    ("changes", "kind", "told"),
+    ("changes", "relation", "told"),
     [
         ({}, "same", ["nothing has changed since ", "costs      nothing more"]),
         (
@@ -44,7 +44,7 @@ def wider() -> dict[str, object]:
     ],
 )
 def test_a_plan_says_what_changed_since_an_earlier_job_and_what_it_costs(
-    shop: Shop, call: Call, changes: dict[str, Any], kind: str, told: list[str]
+    shop: Shop, call: Call, changes: dict[str, Any], relation: str, told: list[str]
 ) -> None:
     shop.without_ledger()
     old = shop.folder / "old.yaml"
@@ -54,11 +54,11 @@ def test_a_plan_says_what_changed_since_an_earlier_job_and_what_it_costs(
     assert (said.code, said.err) == (0, "")
     assert all(words in said.out for words in told)
     found = json.loads(call("plan", shop.job, "--against", old, "--json").out)
-    assert found["against"]["kind"] == kind
+    assert found["against"]["relation"] == relation
     before, after = (json.loads(call("plan", job, "--json").out)["stages"][0]["metrics"] for job in (old, shop.job))
     differ = {f"weekly.{name}" for name in after if before[name]["stddev"] != after[name]["stddev"]}
     assert set(found["against"]["noise"]) == differ
-    assert bool(differ) == (kind == "other plan")
+    assert bool(differ) == (relation == "other plan")
     assert shop.left() == ["old.yaml"]
 
 
