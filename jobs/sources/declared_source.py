@@ -101,7 +101,7 @@ def _place(folder: pathlib.Path, path: str, key: str) -> str:
     if remote_files.is_url(path):
         message = f"names {path!r}, but tables are read from local paths and from s3:// alone"
         raise RequestError(field=field, message=message, hint="mount the bucket, or read its Parquet files")
-    return str(folder / path)
+    return str(folder / pathlib.Path(path).expanduser())
 
 
 def _bigquery(declared: BigQueryModel, values: Mapping[str, Value]) -> "BigQueryTable":

@@ -122,7 +122,7 @@ class Source:
 
 
 def find(
-    pattern: str, folder: pathlib.Path, field: str = "source", file_format: str = "parquet", packed: bool = False
+    pattern: str, folder: pathlib.Path, field: str = "source", file_format: str | None = None, packed: bool = False
 ) -> tuple[str, ...]:
     """The files that a glob or a folder names, sorted.
 
@@ -130,7 +130,7 @@ def find(
         pattern: the glob, or the name of a folder: all files of the format in it, at any depth.
         folder: of the job file; relative patterns start there.
         field: the key of the job file that names the files.
-        file_format: by which files of a folder are chosen: a key of `ENDINGS`.
+        file_format: by which files of a folder are chosen: a key of `ENDINGS`; None: a folder is no source.
         packed: whether they may be compressed.
 
     Raises:
@@ -146,7 +146,10 @@ def find(
         return found_there
     place = glob_under(folder, pattern)
     found = sorted({os.path.abspath(path) for path in glob.glob(place, recursive=True)})
-    if len(found) == 1 and os.path.isdir(found[0]) and not glob.has_magic(os.path.basename(pattern.rstrip("/"))):
+    is_folder = (
+        len(found) == 1 and os.path.isdir(found[0]) and not glob.has_magic(os.path.basename(pattern.rstrip("/")))
+    )
+    if is_folder and file_format is not None:
         found = files_inside(found[0], file_format, packed=packed)
         if not found:
             message = f"names a folder without files that end in {' or '.join(ENDINGS[file_format])}: {pattern!r}"
