@@ -83,6 +83,7 @@ $(TUMULT): $(wildcard requirements-tumult.lock)
 	@touch $@
 
 demo: $(VENV)  ## fetch real data, publish a private report, three scheduled weeks under one budget, then a report and a model
+	@echo 'make demo: usually two minutes on two cores, and a few more the first time, when packages and purchases are fetched'
 	@rm -rf $(DEMO_OUTPUT) $(DEMO_OUTPUT)-weekly
 	$(BIN)/python examples/ta_feng/fetch.py
 	$(BIN)/dp-pipelines run examples/ta_feng/shop.yaml --output $(DEMO_OUTPUT) --ledger none
@@ -171,9 +172,12 @@ types: $(VENV)  ## mypy, strict
 dist:  ## a wheel and an sdist in dist/, for `pip install dist/*.whl`
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo 'make: needs Python 3.11 or newer as `$(PYTHON)`; name another one: make PYTHON=python3.12 ...' >&2; exit 1; }
+	@echo 'make dist: usually half a minute'
 	@rm -rf dist
+	@echo 'step 1 of 2: an environment with the tools that build'
 	@$(PYTHON) -m venv --clear build/dist
 	@build/dist/bin/python -m pip install --quiet --disable-pip-version-check --constraint requirements.lock build setuptools
+	@echo 'step 2 of 2: the wheel and the sdist'
 	build/dist/bin/python -m build --no-isolation --outdir dist . >build/dist/log 2>&1 || { cat build/dist/log >&2; exit 1; }
 	@ls dist/*
 

@@ -19,6 +19,7 @@ from apache_beam.transforms.userstate import BagStateSpec
 from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.windowed_value import WindowedValue
 
+from dp_pipelines.engine import compressed
 from dp_pipelines.engine.object_store import is_object, open_object
 from dp_pipelines.errors import RequestError
 from dp_pipelines.planning.stage import StagePlan
@@ -126,7 +127,9 @@ def do_fn(step: Step) -> StepDoFn:
 
 def open_anywhere(path: str) -> BinaryIO:
     """A file of any file system that Beam knows; one of S3 as every engine opens it."""
-    return open_object(path) if is_object(path) else cast(BinaryIO, FileSystems.open(path))
+    if is_object(path):
+        return open_object(path)
+    return cast(BinaryIO, FileSystems.open(path, compression_type=compressed.of_beam(path)))
 
 
 class BeamFlow(Flow):

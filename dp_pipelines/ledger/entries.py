@@ -181,6 +181,9 @@ class Run:
         times: when each state was reached.
         given_back: whether it was abandoned and its budget is free again.
         looks: how many looks at raw rows the ledger noted before the run was admitted.
+        who: user and host that admitted it.
+        job: the job file; empty where there is none, as in a notebook, and in events before version 0.2.0.
+        stages: what it releases: the names of metrics by stage; empty in events before version 0.2.0.
     """
 
     account: str
@@ -199,6 +202,9 @@ class Run:
     times: dict[str, str] = dataclasses.field(default_factory=dict)
     given_back: bool = False
     looks: int = 0
+    who: str = ""
+    job: str = ""
+    stages: dict[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
 
     @property
     def committed(self) -> bool:

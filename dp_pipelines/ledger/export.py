@@ -10,7 +10,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from dp_pipelines.accounting import renyi
-from dp_pipelines.ledger import answers_export, rules, units
+from dp_pipelines.ledger import answers_export, release_list, rules, units
 from dp_pipelines.ledger.entries import FILTER, Account, Cost, PlanBlock, Run
 
 if TYPE_CHECKING:
@@ -90,7 +90,10 @@ def run_to_json(ledger: "Ledger", run: Run) -> dict[str, Any]:
         "plan": block.plan,
         "attempts": len(run.attempts),
         "jobs": [vars(job) for attempt in run.attempts for job in attempt.jobs],
-        "times": run.times,
+        "times": {state: release_list.iso_time(time) for state, time in run.times.items()},
+        "who": run.who,
+        "job": run.job,
+        "stages": {name: list(metrics) for name, metrics in run.stages.items()},
         "folders": list(run.folders),
         "files": run.files,
     }
@@ -161,10 +164,10 @@ def to_csv(ledger: "Ledger") -> str:
                 event.seq,
                 event.time,
                 event.kind,
-                _cell(body.get("account", "")),
-                _cell(body["window"]) if isinstance(body.get("window"), str) else "",
-                _cell(body.get("run_id", "")),
-                _cell(body.get("who", "")),
+                spreadsheet_cell(body.get("account", "")),
+                spreadsheet_cell(body["window"]) if isinstance(body.get("window"), str) else "",
+                spreadsheet_cell(body.get("run_id", "")),
+                spreadsheet_cell(body.get("who", "")),
                 body.get("plan", ""),
                 *(["", ""] if of_answers else amounts),
                 event.previous,
@@ -179,8 +182,8 @@ def _share(part: int, whole: int) -> float:
     return part / whole if whole else 1.0
 
 
-def _cell(text: Any) -> str:
-    """Text that a spreadsheet does not take for a formula."""
+def spreadsheet_cell(text: Any) -> str:
+    """Return text that a spreadsheet does not take for a formula."""
     return f"'{text}" if str(text).startswith(("=", "+", "-", "@", "\t", "\r")) else str(text)
 
 

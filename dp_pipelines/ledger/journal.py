@@ -25,8 +25,11 @@ Self = TypeVar("Self", bound="Journal")
 
 
 def now() -> str:
-    """The hour to record; it decides nothing. A finer time would reveal the duration of runs, and so the number of rows."""
-    return datetime.datetime.now(datetime.UTC).isoformat(timespec="hours")
+    """Return the hour to record, as ISO 8601: `2026-01-05T03:00Z`.
+
+    It decides nothing. A finer time would reveal the duration of runs, and so the number of rows.
+    """
+    return datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:00Z")
 
 
 class Journal:

@@ -17,9 +17,9 @@ from typing import Any
 from dp_pipelines import checks
 from dp_pipelines.accounting.mechanism_record import MechanismRecord
 from dp_pipelines.errors import BudgetError, LedgerError, RequestError
-from dp_pipelines.ledger import events, refusals, rules
+from dp_pipelines.ledger import events, refusals, release_list, rules
 from dp_pipelines.ledger.answers_ledger import AnswersLedger
-from dp_pipelines.ledger.entries import RULES, TUNE, Account, EngineJob, PlanBlock, Run, Window, frozen_body
+from dp_pipelines.ledger.entries import RULES, TUNE, Account, Cost, EngineJob, PlanBlock, Run, Window, frozen_body
 from dp_pipelines.ledger.journal import Adder
 from dp_pipelines.ledger.refusals import refuse_other as refuse_other
 from dp_pipelines.planning.plan import Plan
@@ -180,6 +180,8 @@ class Ledger(AnswersLedger):
         records: Callable[[int], Sequence[MechanismRecord]],
         window: str = "",
         who: str = "",
+        job: str = "",
+        stages: Mapping[str, Sequence[str]] | None = None,
         trial: bool = False,
     ) -> Run:
         """Charge a run once: freeze its plan unless it already is, and reserve one of its rounds.
@@ -193,6 +195,8 @@ class Ledger(AnswersLedger):
             records: the mechanism records of a round.
             window: of event time.
             who: for the auditor.
+            job: the job file, or empty.
+            stages: the names of metrics by stage, for people who read the ledger.
             trial: take all of it back, so that nothing is charged: whether it would be refused, and which round it would get.
 
         Returns:
@@ -221,19 +225,19 @@ class Ledger(AnswersLedger):
                 return
             if block is None:
                 cost = rules.plan_cost(owner, plan.accounted["epsilon"], plan.accounted["delta"])
-                rules.refuse_above(owner, window, cost)
+                self._refuse_above(owner, window, cost)
                 add(events.PLAN_FROZEN, frozen_body(account, window, asked, plan, cost.to_json(), who))
                 block = self.state.plans[account, window, asked]
             free = next((number for number in range(1, block.runs + 1) if number not in block.rounds), None)
             if free is None:
                 raise BudgetError(
                     field=f"run {run_id!r}",
-                    message=f"is one too many: the plan's budget covers {block.runs} runs, and all are used, "
-                    f"the last by run {block.rounds[block.runs]!r}",
+                    message=f"is one too many: the plan's budget covers {block.runs} runs, and all are used: "
+                    + release_list.rounds_in_words(self.state, block),
                     hint=refusals.another_plan(block.runs),
                 )
             cost = rules.run_cost(owner, records(free))
-            rules.refuse_above(owner, window, cost)
+            self._refuse_above(owner, window, cost)
             body = {
                 "account": account,
                 "run_id": run_id,
@@ -245,6 +249,10 @@ class Ledger(AnswersLedger):
                 "cost": cost.to_json(),
                 "who": who,
             }
+            if job:
+                body["job"] = job
+            if stages:
+                body["stages"] = {name: list(metrics) for name, metrics in stages.items()}
             add(events.RUN_RESERVED, body)
 
         def tried(add: Adder) -> None:
@@ -256,6 +264,19 @@ class Ledger(AnswersLedger):
         except _TakenBack as found:
             return found.run
         return self.state.runs[account, run_id]
+
+    def _refuse_above(self, owner: Account, window: str, cost: Cost) -> None:
+        """Refuse a charge that does not fit, and name the releases that used the budget up.
+
+        Raises:
+            BudgetError: as said.
+        """
+        try:
+            rules.refuse_above(owner, window, cost)
+        except BudgetError as error:
+            used = release_list.used_in_words(self.state, owner, window)
+            hint = "; ".join(part for part in (used, error.hint) if part)
+            raise BudgetError(field=error.field, message=error.message, hint=hint) from None
 
     def start(self, run: Run, *, attempt: str, staging: str, where: Mapping[str, Any]) -> Run:
         """Begin an attempt, which from now on is the only one that can commit.

@@ -20,7 +20,7 @@ def matching(pattern: str) -> list[str]:
 
 
 def absolute(pattern: str, folder: str) -> str:
-    """A pattern as it is registered: absolute, links in its fixed part followed; a URL as it is.
+    """A pattern as it is registered: absolute, links in its fixed part followed; a URL as it is; of a folder all that it holds.
 
     >>> absolute("gs://bucket/*.parquet", "/jobs")
     'gs://bucket/*.parquet'
@@ -28,10 +28,27 @@ def absolute(pattern: str, folder: str) -> str:
     pattern = without_scheme(pattern)
     if "://" in pattern:
         return pattern
-    joined = os.path.abspath(os.path.join(folder, pattern))
+    joined = os.path.abspath(os.path.join(folder, os.path.expanduser(pattern)))
+    if os.path.isdir(joined):
+        joined = os.path.join(glob.escape(joined), "**")
     fixed = re.split(r"[*?\[{]", joined, maxsplit=1)[0]
     parent = fixed if fixed == joined else os.path.dirname(fixed)
     return os.path.realpath(parent) + joined[len(parent) :]
+
+
+def covering(pattern: str, files: Iterable[str]) -> str:
+    """A pattern that matches the files that were found by it: where it names a folder by a parameter, all that this holds.
+
+    Args:
+        pattern: as `absolute` gives it.
+        files: that were found.
+
+    >>> covering("/data/{week}", ["/data/2026-W01/part-0.csv"])
+    '/data/{week}/**'
+    """
+    listed, inside = list(files), f"{pattern}/**"
+    is_folder = first_match(pattern, listed) is None and first_match(inside, listed) is not None
+    return inside if is_folder else pattern
 
 
 def behind_links(pattern: str, files: Iterable[str]) -> list[str]:

@@ -218,6 +218,9 @@ class State:
             cost=cost,
             times={"reserved": time},
             looks=len(self.tunings),
+            who=str(body.get("who", "")),
+            job=str(body.get("job", "")),
+            stages={str(name): tuple(map(str, metrics)) for name, metrics in body.get("stages", {}).items()},
         )
 
     def _started(self, body: dict[str, Any], time: str) -> None:

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet
 
+from dp_pipelines.engine import compressed
 from dp_pipelines.errors import DamagedInputError, RequestError
 from dp_pipelines.kernels import keys
 from dp_pipelines.kernels.columns import csv_lines, dictionary_page
@@ -28,7 +29,9 @@ from dp_pipelines.kernels.columns.csv_format import DEFAULT, CsvFormat
 from dp_pipelines.kernels.columns.csv_values import values
 from dp_pipelines.kernels.columns.long_text import is_text
 from dp_pipelines.kernels.sizes import BATCH_BYTES
+from dp_pipelines.steps import folder_columns
 from dp_pipelines.steps.flow import Flow, Opener
+from dp_pipelines.steps.folder_columns import FolderColumns
 from dp_pipelines.steps.step import Step
 
 TOGETHER_BYTES = 64 * 2**20
@@ -79,22 +82,40 @@ class Shuffled:
 UNKNOWN = Shuffled()
 
 
-def parquet_tables(files: Flow, columns: Sequence[str] | None, shuffled: Shuffled = UNKNOWN) -> Flow:
+def parquet_tables(
+    files: Flow,
+    columns: Sequence[str] | None,
+    shuffled: Shuffled = UNKNOWN,
+    added: FolderColumns = folder_columns.NONE,
+) -> Flow:
     """The tables of Parquet files.
 
     Args:
         files: their paths.
-        columns: to read; None: all.
+        columns: to read; None: all, of files that hold them themselves.
         shuffled: what becomes of a row.
+        added: columns that files do not hold themselves.
     """
     # Whoever computes in as many threads as there are cores needs no more of them inside Arrow.
     together = FEW_BYTES if files.own_threads else TOGETHER_BYTES
-    read = ReadRowGroups(columns, use_threads=not files.own_threads, opener=files.opener, shuffled=shuffled)
+    own = None if columns is None else added.of_files(columns)
+    read: Step = ReadRowGroups(
+        own,
+        use_threads=not files.own_threads,
+        opener=files.opener,
+        shuffled=shuffled,
+        optional=frozenset(added.optional),
+    )
+    read = added.around(read, columns or ())
     return files.each("RowGroups", RowGroups(together, files.opener, shuffled)).each("Read", read)
 
 
 def csv_tables(
-    files: Flow, types: dict[str, pa.DataType], form: CsvFormat = DEFAULT, shuffled: Shuffled = UNKNOWN
+    files: Flow,
+    types: dict[str, pa.DataType],
+    form: CsvFormat = DEFAULT,
+    shuffled: Shuffled = UNKNOWN,
+    added: FolderColumns = folder_columns.NONE,
 ) -> Flow:
     """The tables of CSV files.
 
@@ -102,8 +123,10 @@ def csv_tables(
         files: their paths.
         types, form: as for `ReadCsvFile`.
         shuffled: what becomes of a row.
+        added: columns that names of folders say, which `types` has too.
     """
-    read = ReadCsvFile(types, form, opener=files.opener, shuffled=shuffled)
+    own = {name: types[name] for name in added.of_files(list(types))}
+    read = added.around(ReadCsvFile(own, form, opener=files.opener, shuffled=shuffled), list(types))
     return files.spread("Spread").each("Read", read)
 
 
@@ -250,6 +273,7 @@ class ReadRowGroups(Step):
         use_threads: whether Arrow decodes columns in threads of its own.
         opener: opens files.
         shuffled: what becomes of a row.
+        optional: columns that are left out of the tables of a file that lacks them.
     """
 
     alone = True
@@ -260,9 +284,10 @@ class ReadRowGroups(Step):
         use_threads: bool = True,
         opener: Opener = open_local,
         shuffled: Shuffled = UNKNOWN,
+        optional: frozenset[str] = frozenset(),
     ) -> None:
         self._columns, self._use_threads = None if columns is None else list(columns), use_threads
-        self._opener, self._most_rows = opener, shuffled.most_rows()
+        self._opener, self._most_rows, self._optional = opener, shuffled.most_rows(), optional
 
     def process(self, element: tuple[tuple[str, int], int]) -> Iterator[pa.Table]:
         """Tables, the first one without rows if the file begins here."""
@@ -281,6 +306,9 @@ class ReadRowGroups(Step):
         with self._opener(path) as stream:
             try:
                 file = open_parquet(stream)
+                if columns is not None and self._optional:
+                    held = set(file.schema_arrow.names)
+                    columns = [name for name in columns if name in held or name not in self._optional]
                 if begin == NO_ROWS:
                     empty = readable_schema(file.schema_arrow).empty_table()
                     yield empty if columns is None else empty.select(columns)
@@ -449,8 +477,8 @@ class ReadCsvFile(Step):
         """Tables, the first one without rows."""
         with self._opener(path) as stream:
             try:
-                yield from self._tables(stream)
-            except (pa.ArrowException, OSError, ValueError):
+                yield from self._tables(compressed.plain(path, stream))
+            except compressed.DAMAGES:
                 raise DamagedInputError(f"file {path!r}: is not a CSV file with the declared columns") from None
 
     def _tables(self, stream: BinaryIO) -> Iterator[pa.Table]:

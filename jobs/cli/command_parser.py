@@ -40,6 +40,10 @@ class CommandParser(argparse.ArgumentParser):
         self.commands = made.choices
         return made
 
+    def described(self) -> list[tuple[str, str]]:
+        """Return the names of commands, each with its line of help."""
+        return [(name, str(parser.description).rstrip(".")) for name, parser in self.commands.items()]
+
     def refuse_misspelt(self, arguments: Sequence[str]) -> None:
         """End where a command or an option is not known and nearly one of ours: other options may be Beam's."""
         for place, text in enumerate(arguments):

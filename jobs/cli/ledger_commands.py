@@ -12,14 +12,12 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-import rich.box
-from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
 from dp_pipelines import checks
 from dp_pipelines.errors import RequestError
-from dp_pipelines.jobs.cli import answers_commands
+from dp_pipelines.jobs.cli import answers_commands, shown_ledger
+from dp_pipelines.jobs.cli.shown_ledger import shown
 from dp_pipelines.jobs.run import ledgered_run, witnesses
 from dp_pipelines.jobs.runners import orphaned_jobs, processes
 from dp_pipelines.jobs.spec import collected_job, job_file
@@ -27,9 +25,9 @@ from dp_pipelines.jobs.spec.collected_job import CollectedFile
 from dp_pipelines.jobs.spec.content import is_collected
 from dp_pipelines.jobs.spec.job_file import Job, JobFile
 from dp_pipelines.jobs.terminal import output, summary
-from dp_pipelines.ledger import answers_export, default_places, export, sources
+from dp_pipelines.ledger import answers_export, default_places, export, release_list, sources
 from dp_pipelines.ledger.database import Database
-from dp_pipelines.ledger.entries import TUNE, Account, EngineJob, Run, Window
+from dp_pipelines.ledger.entries import Account, EngineJob, Run, Window
 from dp_pipelines.ledger.ledger import DEFAULT_NAME, Ledger
 from dp_pipelines.ledger.patience import A_MINUTE, Patience
 from dp_pipelines.ledger.pins import OtherAnchor
@@ -42,6 +40,8 @@ KILLED = "killed"
 
 ENDS = {"it failed": "failed", "it was interrupted": "interrupted", ledgered_run.GONE: KILLED}
 """What became of an attempt, in a word, where the ledger has it in several; others stand as they are."""
+
+COLUMNS_OF_RUNS = ("run", "account", "state", "round", "attempts", "last", "since", "job", "folder")
 
 SETTLED = ("committed", "published", "abandoned")
 """States of runs that no attempt changes any more."""
@@ -79,29 +79,34 @@ def runs(given: argparse.Namespace) -> None:
         print(summary.as_json(listed))
         return
     out = summary.console(sys.stdout)
-    table = Table(box=rich.box.SIMPLE_HEAD, pad_edge=False)
-    for name in ("run", "account", "state", "round", "attempts", "last", "since", "folder"):
-        table.add_column(name)
-    for run in listed:
-        cells = [run["run_id"], run["account"] + (f" {run['window']}" if run["window"] else ""), run["state"]]
-        last = run["last_attempt"]
-        cells += [
-            f"{run['round']} of {run['runs']}" if run["runs"] else f"{run['round']}",
-            str(run["attempts"]),
-            "-" if last is None else last["state"],
-        ]
-        cells.append(run["times"].get(run["state"], ""))
-        table.add_row(*(_shown(cell) for cell in [*cells, (run["folders"] or ["-"])[-1]]))
-    out.print(table if listed else "no runs")
+    if listed:
+        shown_ledger.print_table(out, COLUMNS_OF_RUNS, [_cells_of_run(run) for run in listed])
+    else:
+        out.print("no runs")
     for run in listed:
         last = run["last_attempt"]
         if last is not None and last["state"] == KILLED and run["state"] not in SETTLED:
             out.print(
-                f"the last attempt of {_shown(run['run_id'])} was killed: process {_shown(str(last['pid']))} on "
-                f"{_shown(str(last['host']))} ended without a word, as for want of memory or after a reboot; the same "
+                f"the last attempt of {shown(run['run_id'])} was killed: process {shown(str(last['pid']))} on "
+                f"{shown(str(last['host']))} ended without a word, as for want of memory or after a reboot; the same "
                 "`dp-pipelines run` command continues, and nothing is charged again",
                 soft_wrap=True,
             )
+
+
+def _cells_of_run(run: dict[str, Any]) -> list[str]:
+    last, near = run["last_attempt"], shown_ledger.near
+    return [
+        run["run_id"],
+        run["account"] + (f" {run['window']}" if run["window"] else ""),
+        run["state"],
+        f"{run['round']} of {run['runs']}" if run["runs"] else f"{run['round']}",
+        str(run["attempts"]),
+        "-" if last is None else last["state"],
+        run["times"].get(run["state"], ""),
+        near(run.get("job", "")) or "-",
+        near((run["folders"] or ["-"])[-1]),
+    ]
 
 
 def _last_attempt(run: Run) -> dict[str, Any] | None:
@@ -117,11 +122,6 @@ def _last_attempt(run: Run) -> dict[str, Any] | None:
 
 def _stop(job: EngineJob) -> None:
     orphaned_jobs.stop(job, lambda text: output.note(f"note: {text}"))
-
-
-def _shown(text: str) -> str:
-    """User text made safe for a terminal: it holds no escape sequences and none of our own markup."""
-    return escape(visible(text))
 
 
 def _one(chosen: Sequence[Run], run_id: str, book: Ledger) -> Run:
@@ -266,63 +266,47 @@ def _both(account: Account) -> str:
 
 def _show(given: argparse.Namespace) -> None:
     _, book = _opened(given)
-    listed = [
-        export.account_to_json(account) | {"plans": _plans(book, name), "tunings": export.tunings_to_json(book, name)}
-        for name, account in book.state.accounts.items()
-    ]
+    if given.csv:
+        sys.stdout.write(shown_ledger.to_csv(book))
+        return
     answers = [answers_export.account_to_json(account) for account in book.state.answers.values()]
     if given.json:
         head = {"seq": book.head.seq, "hash": book.head.hash}
         tunings = [vars(tuning) for tuning in book.state.tunings]
-        told = {"ledger": book.state.ledger, "head": head, "accounts": listed, "answers_accounts": answers}
+        told = {"ledger": book.state.ledger, "head": head, "accounts": _accounts(book), "answers_accounts": answers}
         print(summary.as_json({**told, "tunings": tunings}))
         return
     out = summary.console(sys.stdout)
     others = sorted({tuning.account for tuning in book.state.tunings} - set(book.state.accounts))
-    out.print(f"ledger   {_shown(book.shown)} · {book.head.seq} events · head {book.head.hash[:16]}")
-    for account in listed:
+    out.print(f"ledger   {shown(book.shown)} · {book.head.seq} events · head {book.head.hash[:16]}")
+    for account in book.state.accounts.values():
         out.print()
-        out.print(f"[bold]{_shown(account['account'])}[/bold] · protects each {_shown(account['privacy_unit'])}")
-        for window, budget in account["budgets"].items():
-            cap, spent, left = budget["cap"], budget["spent"], budget["left"]
-            place = f"{_shown(window)}: " if window else ""
-            out.print(
-                f"  {place}spent epsilon {summary.spent_number(spent['epsilon'])} of {summary.spent_number(cap['epsilon'])}, "
-                f"delta {summary.spent_number(spent['delta'])} of {summary.spent_number(cap['delta'])}; "
-                f"left epsilon {summary.left_number(left['epsilon'])}, delta {summary.left_number(left['delta'])}"
-            )
-        for plan in account["plans"]:
-            place = f"{_shown(plan['window'])}: " if plan["window"] else ""
-            out.print(
-                f"  {place}plan {plan['plan'][:12]}: {plan['used']} of {plan['runs']} runs used, at a joint cost of epsilon "
-                f"{summary.spent_number(plan['epsilon'])} of {summary.spent_number(plan['accounted']['epsilon'])}"
-            )
-        count = sum(1 for _ in book.state.runs_of(account["account"]))
-        _show_tunings(out, account["tunings"])
-        out.print(f"  rule {account['rule']} · {count} runs · {len(account['sources'])} registered sources")
-
-    for account in answers:
+        shown_ledger.show_account(book, account, out)
+    for answered in answers:
         out.print()
         out.print(
-            f"[bold]{_shown(account['account'])}[/bold] · kind {account['kind']} · neighbours: {account['neighbours']}"
+            f"[bold]{shown(answered['account'])}[/bold] · kind {answered['kind']} · neighbours: {answered['neighbours']}"
         )
-        for line in answers_commands.lines_of(account):
+        for line in answers_commands.lines_of(answered):
             out.print(f"  {escape(line)}", soft_wrap=True)
     for name in others:
         out.print()
-        out.print(f"[bold]{_shown(name)}[/bold] · no account yet")
-        _show_tunings(out, export.tunings_to_json(book, name))
+        out.print(f"[bold]{shown(name)}[/bold] · no account yet")
+        for tuning in export.tunings_to_json(book, name):
+            out.print(f"  {shown_ledger.look_in_words(tuning)}", soft_wrap=True)
 
 
-def _show_tunings(out: Console, tunings: Sequence[dict[str, Any]]) -> None:
-    for tuning in tunings:
-        tuned = tuning["command"] == TUNE
-        compared = f", {tuning['configurations']} configurations" if tuned else ""
-        out.print(
-            f"  {'tuned on' if tuned else 'checked'} the raw rows at {tuning['time']}: stage {_shown(tuning['stage'])}"
-            f"{compared}; "
-            "nothing was charged; no guarantee covers decisions based on it"
-        )
+def _accounts(book: Ledger) -> list[dict[str, Any]]:
+    """The accounts of tables, with their plans, releases and looks."""
+    return [
+        export.account_to_json(account)
+        | {
+            "plans": _plans(book, name),
+            "releases": [entry.to_json() for entry in release_list.entries(book.state, account)],
+            "tunings": export.tunings_to_json(book, name),
+        }
+        for name, account in book.state.accounts.items()
+    ]
 
 
 def _plans(book: Ledger, account: str) -> list[dict[str, Any]]:

@@ -11,6 +11,7 @@ import pathlib
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from dp_pipelines import extensions
 from dp_pipelines.disk_errors import NO_TMPDIR, DiskError, reason_of
@@ -21,6 +22,9 @@ from dp_pipelines.jobs.cli.extension_command import DONE, Command
 from dp_pipelines.jobs.cli.stoppable import Stoppable
 from dp_pipelines.jobs.runners import late_collection
 from dp_pipelines.jobs.terminal import output
+
+if TYPE_CHECKING:
+    from dp_pipelines.jobs.spec.job_file import JobFile
 
 FAILED, OVER_BUDGET = 1, 3
 
@@ -42,6 +46,13 @@ EXAMPLES = (
     ("schema > job.schema.json", "for editors"),
 )
 """Calls of the core's commands, and what each does."""
+
+FIRST = (
+    ("init data/*.parquet --unit customer --output first.yaml", "writes a job file from names and types of columns"),
+    ("plan first.yaml", "prints noise, thresholds and expected errors, before a row is read"),
+    ("run first.yaml --output out/first", "reads, releases, publishes; the same command again costs nothing"),
+)
+"""The calls that a newcomer needs."""
 
 EXIT_CODES = """
 exit codes: 0 done; 1 failed, nothing was published, or only what the message says; 2 invalid request, nothing was read;
@@ -181,6 +192,10 @@ def _called(arguments: list[str], *, as_command: bool) -> int:
         with output.printing():
             print(f"dp-pipelines {__version__}")
         return DONE
+    if not arguments:
+        with output.printing():
+            print(_guide(top))
+        return DONE
     if given.command is None:
         top.error("missing command; choose one of " + ", ".join(commands))
     if rest and not takes_runner:
@@ -201,9 +216,19 @@ def _called(arguments: list[str], *, as_command: bool) -> int:
     return code
 
 
+def _guide(top: CommandParser) -> str:
+    """What a call without arguments prints: the three commands that a newcomer needs, then the others."""
+    needed = [f"  dp-pipelines {call}\n      {words}" for call, words in FIRST]
+    named = {call.split()[0] for call, _ in FIRST}
+    others = [f"  {name:<12} {words}" for name, words in top.described() if name not in named]
+    more = "`dp-pipelines COMMAND --help` explains a command, `dp-pipelines --help` has examples and exit codes."
+    return "\n".join([DESCRIPTION, "", "Start with these three:", *needed, "", "Later:", *others, "", more])
+
+
 def _say(error: object, code: int) -> int:
     for line in str(error).splitlines():
-        output.note(f"error: {line}")
+        # What is indented is a command that the message recommends, to be copied.
+        output.note(line if line.startswith("  ") else f"error: {line}")
     return code
 
 
@@ -275,10 +300,33 @@ def _plan(given: argparse.Namespace, rest: list[str]) -> int:
         from dp_pipelines.jobs.cli import collected_commands
         from dp_pipelines.jobs.spec import collected_job
 
+        if given.against is not None:
+            raise RequestError(field="--against", message="is not for jobs of collected stages", hint="drop it")
         return collected_commands.plan(collected_job.checked(content, pathlib.Path(given.job)), given)
     file = job_file.checked(content, pathlib.Path(given.job))
+    if given.against is not None:
+        return _plan_against(file, given)
     shown = shown_plan.planned(file, given.param, () if given.group is None else (given.group,))
     shown_plan.print_plan(shown, in_json=given.json, explain=given.explain)
+    return DONE
+
+
+def _plan_against(file: "JobFile", given: argparse.Namespace) -> int:
+    """Print what changed since an earlier job, then the plan."""
+    import dataclasses
+
+    from dp_pipelines.jobs.cli import compared_jobs, shown_plan
+    from dp_pipelines.jobs.spec import job_file
+
+    earlier = job_file.load(given.against)
+    groups = () if given.group is None else (given.group,)
+    before, now = shown_plan.planned(earlier, given.param, note=False), shown_plan.planned(file, given.param, groups)
+    found = compared_jobs.compare((earlier, before), (file, now))
+    if given.json:
+        now = dataclasses.replace(now, plan={**now.plan, "against": found.to_json()})
+        shown_plan.print_plan(now, in_json=True)
+        return DONE
+    shown_plan.print_plan(now, in_json=False, explain=given.explain, above="\n".join(found.lines(given.against)))
     return DONE
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from dp_pipelines.accounting.group_privacy import GroupGuarantee, group_guarantee
+from dp_pipelines.jobs.request import source_notes
 from dp_pipelines.jobs.request.joined_tables import with_limits
 from dp_pipelines.jobs.request.preview import looked_at
 from dp_pipelines.jobs.request.request import Request
@@ -59,21 +60,22 @@ def _progress(stages: int) -> Iterator[None]:
         yield
 
 
-def planned(file: JobFile, given: Sequence[str], groups: Sequence[int] = ()) -> ShownPlan:
+def planned(file: JobFile, given: Sequence[str], groups: Sequence[int] = (), *, note: bool = True) -> ShownPlan:
     """The plan of a job.
 
     Args:
         file: the job.
         given: `NAME=VALUE` for each parameter.
         groups: sizes of groups.
+        note: whether to say on standard error what a user should know of the job.
 
     Raises:
         RequestError: what is wrong.
         BudgetError: the budget cannot be met.
     """
-    stages, note, request = looked_at(file, given)
-    if note:
-        output.note(f"note: {note}")
+    stages, unchecked, request = looked_at(file, given)
+    for text in [*([unchecked] if unchecked else []), *source_notes.before_plan(file.job)] if note else []:
+        output.note(f"note: {text}")
     name = frozen_plans.name_of(file, stages)
     plan = plan_cache.load(name, "shown")
     guaranteed: tuple[GroupGuarantee, ...] = ()

@@ -15,11 +15,24 @@ from dp_pipelines.jobs.init.data_files import FirstSource
 
 MOST_SUMS, MOST_LISTED = 3, 8
 
+NARROW = 16
+"""Bits of whole numbers that may be codes: these have too few values for ids."""
+
 NO_AMOUNTS = re.compile(
-    r"(^|_)(ids?|key|uuid|guid|hash|code|zip|postcode|phone|number|no|nr|idx|index|lat|latitude|lon|lng|longitude"
-    r"|year|month|week|day|hour|minute|date|time|timestamp)$"
+    r"(^|_)(ids?|keys?|[a-z]*key|pk|fk|sku|uuid|guid|hash|code|zip|postcode|phone|number|num|no|nr|row|rows?_?(no|num|number)"
+    r"|rownum|rowid|rn|rank|seq|sequence|idx|index|position|lat|latitude|lon|lng|longitude|flag|type|status|category|class"
+    r"|level|grade|segment|cluster|version|year|month|week|day|hour|minute|date|time|timestamp)$"
+    r"|^(is|has|was|id|flag)_|^unnamed"
 )
-"""Names of numbers whose sum says nothing."""
+"""Names of numbers whose sum says nothing: ids, keys, numbers of rows, codes, flags, parts of dates."""
+
+AMOUNTS = re.compile(
+    r"(^|_)(amounts?|prices?|costs?|fees?|revenue|turnover|sales|income|wages?|salary|spend|spent|paid|total|sum|balance|tips?"
+    r"|fares?|tax|taxes|discount|quantity|qty|counts?|visits|clicks|views|orders|items|units|pieces|passengers|points|minutes"
+    r"|seconds|hours|days|duration|distance|miles|km|weight|bytes|size|volume|value|delay)$"
+    r"|^(n|num|number_of|total|sum)_"
+)
+"""Names of whole numbers that are amounts; other whole numbers may be codes."""
 
 NO_GROUPS = re.compile(
     r"(^|_)(ids?|key|uuid|guid|hash|name|email|mail|phone|address|street|ip|comment|note|notes|description|text|message"
@@ -43,7 +56,9 @@ def text(source: FirstSource, unit: Sequence[str], dataset: str, name: str) -> s
     fields = [field for field in source.schema if field.name not in unit]
     times = [field.name for field in fields if _is_time(field.type)]
     groups = [field.name for field in fields if _is_group(field)]
+    groups += [field.name for field in fields if _is_code(field)]
     amounts = [field.name for field in fields if _is_amount(field)]
+    no_amounts = [field.name for field in fields if _is_number(field.type) and field.name not in amounts]
     week = _free("week", source.schema.names)
     by = [week] if times else groups[:1]
     one = " and ".join(unit)
@@ -91,6 +106,7 @@ def text(source: FirstSource, unit: Sequence[str], dataset: str, name: str) -> s
         "    kept: {share: 0.02}",
         "    metrics:",
         *_metrics([*by, *source.schema.names], amounts),
+        *(f"      {line}" for line in _also("not summed, since they may be ids, codes or flags", no_amounts)),
     ]
     return "\n".join(lines) + "\n"
 
@@ -115,15 +131,29 @@ def listed(values: Sequence[str]) -> str:
 
 
 def _source(source: FirstSource) -> list[str]:
+    hive = f"{{{', '.join(f'{scalar(name)}: {kind}' for name, kind in source.hive.items())}}}"
     if not source.types:
-        return [f"source: {{parquet: {json.dumps(source.pattern, ensure_ascii=False)}}}"]
+        more = f", hive: {hive}" if source.hive else ""
+        return [f"source: {{parquet: {json.dumps(source.pattern, ensure_ascii=False)}{more}}}"]
     return [
         "source:",
-        f"  csv: {json.dumps(source.pattern, ensure_ascii=False)}",
+        f"  {source.file_format}: {json.dumps(source.pattern, ensure_ascii=False)}",
+        *([f"  hive: {hive}"] if source.hive else []),
         *(f"  {key}: {json.dumps(value, ensure_ascii=False)}" for key, value in source.written.items()),
-        "  # A cell that does not match the type of its column is null.",
+        *_about_types(source.fill_in),
         "  types:",
         *(f"    {scalar(name)}: {kind}" for name, kind in source.types.items()),
+    ]
+
+
+def _about_types(fill_in: bool) -> list[str]:
+    fits = "A cell that does not match the type of its column is null."
+    if not fill_in:
+        return [f"  # {fits}"]
+    return [
+        "  # TO FILL IN: all columns are text here. Write int64, double, bool, date or timestamp where a column is one, and take",
+        "  # out columns that nobody needs. Then sums and weeks are possible.",
+        f"  # {fits}",
     ]
 
 
@@ -191,7 +221,22 @@ def _is_group(field: pa.Field) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_boolean(kind)) and not NO_GROUPS.search(_words(field.name))
 
 
+def _is_code(field: pa.Field) -> bool:
+    """Whether a column of whole numbers has few values by its declared width, and is no amount by its name."""
+    narrow = pa.types.is_integer(field.type) and field.type.bit_width <= NARROW
+    return bool(narrow) and not AMOUNTS.search(_words(field.name)) and not _counts_rows(field.name)
+
+
+def _counts_rows(name: str) -> bool:
+    return re.search(r"(^|_)(row|rn|seq|idx|index|position)(_?(no|num|number))?$", _words(name)) is not None
+
+
 def _is_amount(field: pa.Field) -> bool:
-    kind = field.type
-    number = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
-    return bool(number) and not NO_AMOUNTS.search(_words(field.name))
+    kind, words = field.type, _words(field.name)
+    if not _is_number(kind) or NO_AMOUNTS.search(words):
+        return False
+    return not pa.types.is_integer(kind) or AMOUNTS.search(words) is not None
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))

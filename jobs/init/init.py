@@ -13,6 +13,7 @@ from collections.abc import Iterator
 
 from dp_pipelines import checks
 from dp_pipelines.disk_errors import reason_of, told_of_disk
+from dp_pipelines.engine import compressed
 from dp_pipelines.errors import PublishError, RequestError
 from dp_pipelines.jobs.init import data_files, first_job
 from dp_pipelines.jobs.init.data_files import FirstSource
@@ -57,7 +58,15 @@ def init(given: argparse.Namespace) -> str:
         message = "is in a folder that does not exist"
         raise RequestError(field=f"--output {given.output!r}", message=message, hint="make the folder first")
     unit = [checks.name(name, "--unit") for name in given.unit]
-    source = data_files.look(given.files, unit, given.types, csv_arguments.keys(given), output.parent)
+    source = data_files.look(
+        given.files,
+        unit,
+        given.types,
+        csv_arguments.keys(given),
+        output.parent,
+        sample=given.like,
+        header_is_public=given.header_is_public,
+    )
     dataset = _dataset(source, output) if given.dataset is None else checks.plain(given.dataset, "--dataset")
     name = shlex.quote(given.output)
     text = first_job.text(source, unit, dataset, name)
@@ -91,7 +100,12 @@ def _whole_or_not(path: pathlib.Path) -> Iterator[None]:
 def _dataset(source: FirstSource, output: pathlib.Path) -> str:
     """A name for the account from those of files and folders."""
     file = pathlib.PurePath(source.files[0])
-    names = [file.stem] if len(source.files) == 1 else []
-    names += [file.parent.name, output.resolve().parent.name]
+    stem = file.stem if compressed.codec_of(file.name) is None else pathlib.PurePath(file.stem).stem
+    names = [stem] if len(source.files) == 1 else []
+    # Folders of the kind week=2026-01-05 hold a part of the rows.
+    names += [
+        next((parent.name for parent in file.parents if "=" not in parent.name), ""),
+        output.resolve().parent.name,
+    ]
     printable = (name for name in names if name.isprintable() and name.lower() not in GENERIC)
     return next(printable, "my-data")

@@ -23,6 +23,7 @@ import pyarrow.parquet
 from dp_pipelines import interrupts
 from dp_pipelines.disk_errors import reason_of, told_of_disk
 from dp_pipelines.errors import DamagedInputError, RequestError
+from dp_pipelines.jobs.outputs.text_tables import CsvText, JsonLinesText
 from dp_pipelines.jobs.predict import preprocessing
 from dp_pipelines.jobs.predict.preprocessing import Prepared
 from dp_pipelines.jobs.sources import public_tables, source_files
@@ -125,7 +126,7 @@ def _predict(given: argparse.Namespace) -> Predicted:
 
     with private_folder(output) as beside:
         rows, columns = _write((predicted(table) for table in examples(beside)), beside / "predictions")
-        staging.give_name(beside / "predictions", output)
+        staging.give_name(_as_named(beside / "predictions", output), output)
     made_up = MADE_UP in model.privacy.not_covered
     return Predicted(model=folder, output=output, rows=rows, columns=columns, made_up=made_up)
 
@@ -384,6 +385,32 @@ def _write(tables: Iterator[pa.Table], path: pathlib.Path) -> tuple[int, tuple[s
             rows += table.num_rows
         assert writer is not None
         return rows, tuple(writer.schema.names)
+
+
+TEXTS = {f".{text.name}": text for text in (CsvText(), JsonLinesText())}
+"""What is written in place of Parquet, by the end of the output's name."""
+
+
+def _as_named(table: pathlib.Path, output: pathlib.Path) -> pathlib.Path:
+    """The predictions in the format that the end of the output's name says: Parquet unless it is that of a text format.
+
+    Args:
+        table: their Parquet file.
+        output: what will be written.
+
+    Raises:
+        RequestError: the format cannot hold a column, by its type.
+    """
+    text = TEXTS.get(output.suffix.lower())
+    if text is None:
+        return table
+    for column, rule, _ in text.refused(pyarrow.parquet.read_schema(table)):
+        hint = "name an output that ends in .parquet"
+        raise RequestError(field=f"output {str(output)!r}", message=f"column {column!r} {rule}", hint=hint)
+    named = table.with_suffix(output.suffix)
+    text.write(table, named)
+    table.unlink()
+    return named
 
 
 @contextlib.contextmanager

@@ -184,6 +184,7 @@ def check(file: JobFile, given: Sequence[str], held: source_files.Source | None 
     if joined is not None:
         available = pa.schema([*available, *joined.fields])
     raise_all([source.missing[name] for name in job.unit if name in source.missing])
+    _refuse_added_unit(file, source, job.unit)
     units = over_units(file, available, values, _absent(source))
     schemas = {name: units[name].expressions.output_schema if name in units else available for name in job.stages}
     _check_names(file, schemas, available, source)
@@ -219,6 +220,22 @@ def check(file: JobFile, given: Sequence[str], held: source_files.Source | None 
         shown=shown,
         outputs=_placed(file, lambda: outputs.bind(file, published, values)),
     )
+
+
+def _refuse_added_unit(file: JobFile, source: source_files.Source, unit: Sequence[str]) -> None:
+    """Refuse a privacy unit that names of folders say, which are public, or that files may lack, whose rows would be nobody's.
+
+    Raises:
+        RequestError: as said.
+    """
+    added = source.added
+    for name in unit:
+        if name in added.folders or name in added.optional:
+            where = "names of folders say, and those are public" if name in added.folders else "some files lack"
+            error = RequestError(
+                field="", message=f"names column {name!r}, which {where}", hint="write it into the rows of all files"
+            )
+            raise file.error(("privacy_unit",), error)
 
 
 def _without_nulls(value: Any) -> Any:
@@ -271,6 +288,7 @@ def _table(
     """One of several tables, with what becomes of its rows before they meet others."""
     declared, source = (file.job.tables or {})[name], sources[name]
     raise_all([source.missing[column] for column in unit if column in source.missing])
+    _refuse_added_unit(file, source, unit)
     rows = _rows(declared, source, values, unit)
     lookup_tables = _lookups(file, declared, rows.output_schema, unit) if declared.lookups else None
     return TableRows(name=name, declared=declared, source=source, rows=rows, lookup=lookup_tables, unit=tuple(unit))
@@ -317,6 +335,13 @@ def _lookups(file: JobFile, said: Job | TableModel, available: pa.Schema, unit: 
     return lookups.Lookups(tuple(found), said.row_id if isinstance(said, Job) else None)
 
 
+def _inside(name: str, columns: Sequence[str]) -> str:
+    """A hint where a name seems to mean a field of a column that has fields."""
+    column, _, field = name.partition(".")
+    last = field.rpartition(".")[2]
+    return f"define it: columns: {{{last}: '{name}'}}, and write {last} here" if last and column in columns else ""
+
+
 def _check_names(
     file: JobFile, schemas: Mapping[str, pa.Schema], available: pa.Schema, source: source_files.Source
 ) -> None:
@@ -340,7 +365,7 @@ def _check_names(
         if name in source.missing:
             problems.append(source.missing[name])
         elif name not in (names := of_stage.get(path[:2], available.names)):
-            hint = nearest(name, names, "columns")
+            hint = _inside(name, names) or nearest(name, names, "columns")
             problems.append(
                 file.error(
                     path, RequestError(field="", message=f"names column {name!r}, which does not exist", hint=hint)

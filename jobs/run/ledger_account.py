@@ -186,9 +186,8 @@ class Book:
         """The pattern of each table that is read, with its files."""
         folder, read = str(self._request.file.path.parent), self._request.sources
         patterns = [source.pattern for source in self._request.file.job.sources.values()]
-        return [
-            (sources.absolute(pattern, folder), source.files) for pattern, source in zip(patterns, read, strict=True)
-        ]
+        named = ((sources.absolute(pattern, folder), source) for pattern, source in zip(patterns, read, strict=True))
+        return [(sources.covering(pattern, source.files), source.files) for pattern, source in named]
 
     def _with_sources(self, ledger: Ledger) -> Ledger:
         dataset, read = self._request.file.job.dataset, self._sources()

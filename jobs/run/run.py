@@ -20,6 +20,7 @@ from dp_pipelines.accounting.shown_costs import spent_number
 from dp_pipelines.disk_errors import reason_of, refuse_full, remedy_of
 from dp_pipelines.errors import BudgetError, RequestError
 from dp_pipelines.jobs.outputs.release_place import ReleasePlace, at_place
+from dp_pipelines.jobs.request import source_notes
 from dp_pipelines.jobs.request.request import Request, check
 from dp_pipelines.jobs.run import frozen_plans, unledgered_run
 from dp_pipelines.jobs.run.production import Production
@@ -197,6 +198,8 @@ def carry_out(
         contextlib.ExitStack() as until_the_end,
     ):
         tell = note if note is not None else functools.partial(silence.note, stream)
+        for warning in source_notes.before_run(file.job):
+            tell(warning)
         progress.show("loading")
         from dp_pipelines.jobs.runners import engines
 
@@ -286,8 +289,15 @@ def _admission(request: Request, plan: Plan, run_id: str, *, trial: bool = False
         records=lambda number: plan.round(number).mechanisms,
         window=request.window_name,
         who=processes.who(),
+        job=str(request.file.path.resolve()) if request.file.document.in_file else "",
+        stages={name: _metrics_of(asked) for name, asked in request.stages.items()},
         trial=trial,
     )
+
+
+def _metrics_of(asked: Query | TrainModel) -> list[str]:
+    """Return the names of what a stage releases: its metrics, or what it trains."""
+    return list(asked.metrics) if isinstance(asked, Query) else [asked.kind]
 
 
 def _refuse_unready(

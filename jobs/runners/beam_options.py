@@ -12,6 +12,7 @@ from typing import NoReturn
 from apache_beam.options import pipeline_options
 
 from dp_pipelines.errors import RequestError
+from dp_pipelines.jobs.runners.runner_rules import refuse_key_of_job
 from dp_pipelines.jobs.spec.validation_errors import nearest
 from dp_pipelines.kernels.sizes import MOST_SHARDS
 
@@ -89,6 +90,7 @@ def pipeline_options_of(arguments: Sequence[str]) -> pipeline_options.PipelineOp
     if unknown:
         known = [name for action in parser._actions for name in action.option_strings]
         given = unknown[0].partition("=")[0]
+        refuse_key_of_job(given)
         hint = nearest(given, [*known, "--output", "--param", "--run-id", "--ledger", "--runner"])
         hint = hint if hint.startswith("did") else "see `dp-pipelines run --help`; write Beam's options as --name=value"
         raise RequestError(field=given, message="is neither an option of this command nor of Beam", hint=hint)

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from dp_pipelines import interrupts
 from dp_pipelines.disk_errors import DiskError
+from dp_pipelines.engine import compressed
 from dp_pipelines.engine.object_store import is_object, open_object
 from dp_pipelines.errors import DpError
 from dp_pipelines.jobs.runners.shuffle import Held, Order, Shuffle, SpillFailed
@@ -31,7 +32,7 @@ from dp_pipelines.steps.step import AheadStep, GatheringStep, Step
 _END = object()
 Emit = Callable[[Any], None]
 
-PACKED = (".gz", ".bz2", ".zst", ".xz", ".lzma", ".snappy", ".deflate")
+PACKED = (".xz", ".lzma", ".snappy", ".deflate")
 """Endings of files that Beam unpacks."""
 
 
@@ -47,7 +48,7 @@ def open_here(path: str) -> BinaryIO:
         return open_local(path)
     from apache_beam.io.filesystems import FileSystems
 
-    return cast(BinaryIO, FileSystems.open(path))
+    return cast(BinaryIO, FileSystems.open(path, compression_type=compressed.of_beam(path)))
 
 
 class LocalFlow(Flow):

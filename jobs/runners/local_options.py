@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from typing import NoReturn
 
 from dp_pipelines.errors import RequestError, nearest
+from dp_pipelines.jobs.runners.runner_rules import refuse_key_of_job
 from dp_pipelines.kernels.sizes import BATCH_BYTES, COPIES_OF_A_BATCH, COPIES_OF_A_GROUP, GROUP_BYTES, MIB, MOST_SHARDS
 from dp_pipelines.ledger import disks
 
@@ -91,6 +92,7 @@ def read(arguments: Sequence[str]) -> LocalOptions:
     given, unknown = parser.parse_known_args(list(arguments))
     if unknown:
         name = unknown[0].partition("=")[0]
+        refuse_key_of_job(name)
         known = [option for action in parser._actions for option in action.option_strings]
         hint = nearest(name, [*known, "--output", "--param", "--run-id", "--ledger", "--runner"], "options")
         raise RequestError(

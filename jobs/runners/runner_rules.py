@@ -40,6 +40,19 @@ REFUSED = {
 }
 """Runners of Beam that are not offered, and why."""
 
+KEYS_OF_JOBS: Mapping[str, str] = {
+    "--epsilon": "in the job's budget, e.g. budget: {epsilon: 2, delta: 1.0e-6}",
+    "--delta": "in the job's budget, e.g. budget: {epsilon: 1, delta: 1.0e-6}",
+    "--runs": "in the job's budget, e.g. budget: {epsilon: 1, delta: 1.0e-6, runs: 52}",
+    "--dataset": "in the job, as dataset:",
+    "--unit": "in the job, as privacy_unit:",
+    "--source": "in the job, as source:",
+    "--where": "in the job, as where:",
+    "--limit": "in a stage of the job, as limit:",
+    "--order-by": "in a stage of the job, as order_by:",
+}
+"""Options that people look for, and where what they mean stands."""
+
 LOCAL_MASTERS = ("[local]", "[auto]")
 """The value of `--flink_master` if the job server runs its own Flink."""
 
@@ -50,6 +63,21 @@ SHARED = "every worker must see the files of the job and the output folder under
 
 IN_PROCESS = ("beam:env:embedded_python:v1", "beam:env:embedded_python_grpc:v1")
 """Environments with workers inside the job service, which must then be the one in this process."""
+
+
+def refuse_key_of_job(option: str) -> None:
+    """Refuse an option whose meaning stands in the job file.
+
+    Args:
+        option: its name.
+
+    Raises:
+        RequestError: as said.
+    """
+    if place := KEYS_OF_JOBS.get(option):
+        raise RequestError(
+            field=option, message=f"is no option of this command: it stands {place}", hint="edit the job"
+        )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -33,25 +33,40 @@ def look(declared: SourceModel, folder: pathlib.Path, values: Mapping[str, Value
     name = declared.format_of_files
     if name in declared.readers:
         return extension_reader.load(name).look(_declared_table(declared, folder, values))
-    files = source_files.find(job_parameters.into_source(declared.pattern, values), folder)
-    types = declared.types or {}
+    files, types = _files(declared, folder, values), declared.types or {}
     match name:
         case "csv":
-            return source_files.look_at_csv(files, types, declared.form, document.delimiter)
+            source = source_files.look_at_csv(files, types, declared.form, document.delimiter)
         case "jsonl":
-            return source_files.look_at_json_lines(files, types, declared.form)
+            source = source_files.look_at_json_lines(files, types, declared.form)
         case _:
-            return source_files.look_at_parquet(files)
+            source = source_files.look_at_parquet(files, declared.optional or ())
+    return source_files.with_folders(source, declared.hive or {})
+
+
+def _files(declared: SourceModel, folder: pathlib.Path, values: Mapping[str, Value]) -> tuple[str, ...]:
+    """The files that a job names. Errors as for `source_files.find`."""
+    file_format = declared.format_of_files
+    pattern = job_parameters.into_source(declared.pattern, values)
+    return source_files.find(pattern, folder, file_format=file_format, packed=file_format in ("csv", "jsonl"))
 
 
 def why_absent(declared: SourceModel, folder: pathlib.Path, values: Mapping[str, Value]) -> str:
-    """Why nobody can look at a source here and now, or nothing; arguments as for `look`."""
+    """Why nobody can look at a source here and now, or nothing; arguments as for `look`.
+
+    Raises:
+        RequestError: nobody ever can, by what the job names.
+    """
     name = declared.format_of_files
+    if name in source_files.ENDINGS and name not in declared.readers:
+        source_files.refuse_elsewhere(declared.pattern, "source")
+        job_parameters.refuse_variables(declared.pattern)
+        source_files.refuse_compressed([declared.pattern], packed=name in ("csv", "jsonl"))
     try:
         if name in declared.readers:
             extension_reader.load(name).refuse_absent(_declared_table(declared, folder, values))
         else:
-            source_files.find(job_parameters.into_source(declared.pattern, values), folder)
+            _files(declared, folder, values)
     except RequestError as error:
         return error.message
     return ""

@@ -11,13 +11,16 @@ from typing import BinaryIO
 import numpy as np
 import pyarrow as pa
 
+from dp_pipelines.engine import compressed
 from dp_pipelines.errors import DamagedInputError
 from dp_pipelines.jobs.sources.readers import UNREADABLE
 from dp_pipelines.jobs.sql.row_calculator import Calculator, Item
 from dp_pipelines.kernels.columns import csv_cells, csv_lines
 from dp_pipelines.kernels.columns.csv_format import DEFAULT, CsvFormat
 from dp_pipelines.kernels.columns.csv_values import text_values
+from dp_pipelines.steps import folder_columns
 from dp_pipelines.steps.flow import Flow, Opener
+from dp_pipelines.steps.folder_columns import FolderColumns
 from dp_pipelines.steps.read_files import UNKNOWN, Shuffled, open_local
 from dp_pipelines.steps.step import Step
 
@@ -27,7 +30,11 @@ _BLANKS = np.frombuffer(b" \t\r", np.uint8)
 
 
 def json_lines_tables(
-    files: Flow, types: Mapping[str, pa.DataType], form: CsvFormat = DEFAULT, shuffled: Shuffled = UNKNOWN
+    files: Flow,
+    types: Mapping[str, pa.DataType],
+    form: CsvFormat = DEFAULT,
+    shuffled: Shuffled = UNKNOWN,
+    added: FolderColumns = folder_columns.NONE,
 ) -> Flow:
     """The tables of files of JSON lines.
 
@@ -36,8 +43,11 @@ def json_lines_tables(
         types: of the columns that are read.
         form: how dates and times are written.
         shuffled: what becomes of a row.
+        added: columns that names of folders say, which `types` has too.
     """
-    return files.spread("Spread").each("Read", ReadJsonLines(types, form, files.opener, shuffled))
+    own = {name: types[name] for name in added.of_files(list(types))}
+    read = added.around(ReadJsonLines(own, form, files.opener, shuffled), list(types))
+    return files.spread("Spread").each("Read", read)
 
 
 class ReadJsonLines(Step):
@@ -67,8 +77,8 @@ class ReadJsonLines(Step):
         """Tables, the first one without rows."""
         with self._opener(path) as stream:
             try:
-                yield from self._tables(stream)
-            except (pa.ArrowException, OSError, ValueError):
+                yield from self._tables(compressed.plain(path, stream))
+            except compressed.DAMAGES:
                 raise DamagedInputError(f"file {path!r}: {UNREADABLE}") from None
 
     def _tables(self, stream: BinaryIO) -> Iterator[pa.Table]:

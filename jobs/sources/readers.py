@@ -11,7 +11,9 @@ from collections.abc import Mapping, Sequence
 import pyarrow as pa
 
 from dp_pipelines.kernels.columns.csv_format import DEFAULT, CsvFormat
+from dp_pipelines.steps import folder_columns
 from dp_pipelines.steps.flow import Flow
+from dp_pipelines.steps.folder_columns import FolderColumns
 from dp_pipelines.steps.read_files import UNKNOWN, Shuffled, csv_tables, parquet_tables
 
 UNREADABLE = "cannot be read to its end"
@@ -47,13 +49,19 @@ def known(start: Flow, files: Sequence[str]) -> Flow:
 
 @dataclasses.dataclass(frozen=True)
 class ParquetReader(TableReader):
-    """Reads Parquet files."""
+    """Reads Parquet files.
+
+    Args:
+        added: columns that they do not hold themselves.
+    """
+
+    added: FolderColumns = folder_columns.NONE
 
     def tables(
         self, start: Flow, files: Sequence[str], types: Mapping[str, pa.DataType], shuffled: Shuffled = UNKNOWN
     ) -> Flow:
         """See `TableReader`."""
-        return parquet_tables(known(start, files), list(types), shuffled)
+        return parquet_tables(known(start, files), list(types), shuffled, self.added)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,15 +70,17 @@ class CsvReader(TableReader):
 
     Args:
         form: how they are written.
+        added: columns that they do not hold themselves.
     """
 
     form: CsvFormat = DEFAULT
+    added: FolderColumns = folder_columns.NONE
 
     def tables(
         self, start: Flow, files: Sequence[str], types: Mapping[str, pa.DataType], shuffled: Shuffled = UNKNOWN
     ) -> Flow:
         """See `TableReader`."""
-        return csv_tables(known(start, files), dict(types), self.form, shuffled)
+        return csv_tables(known(start, files), dict(types), self.form, shuffled, self.added)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,9 +89,11 @@ class JsonLinesReader(TableReader):
 
     Args:
         form: how dates and times are written.
+        added: columns that they do not hold themselves.
     """
 
     form: CsvFormat = DEFAULT
+    added: FolderColumns = folder_columns.NONE
 
     def tables(
         self, start: Flow, files: Sequence[str], types: Mapping[str, pa.DataType], shuffled: Shuffled = UNKNOWN
@@ -89,4 +101,4 @@ class JsonLinesReader(TableReader):
         """See `TableReader`."""
         from dp_pipelines.jobs.sources.json_lines import json_lines_tables  # loads DuckDB
 
-        return json_lines_tables(known(start, files), types, self.form, shuffled)
+        return json_lines_tables(known(start, files), types, self.form, shuffled, self.added)

@@ -13,12 +13,15 @@ import dataclasses
 import glob
 import os
 import pathlib
+import re
+import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, BinaryIO, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet
 
+from dp_pipelines.engine import compressed
 from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs.sources.readers import CsvReader, JsonLinesReader, ParquetReader, TableReader
 from dp_pipelines.jobs.spec.content import Content
@@ -29,6 +32,8 @@ from dp_pipelines.kernels.columns import csv_lines
 from dp_pipelines.kernels.columns.column_types import has_fixed_lists_inside, readable_schema
 from dp_pipelines.kernels.columns.csv_format import DEFAULT, SEPARATORS, CsvFormat
 from dp_pipelines.kernels.columns.type_names import TYPES as TYPES
+from dp_pipelines.steps import folder_columns
+from dp_pipelines.steps.folder_columns import NO_VALUE, FolderColumns
 from dp_pipelines.steps.read_files import open_parquet
 
 Looked = TypeVar("Looked")
@@ -36,6 +41,39 @@ Looked = TypeVar("Looked")
 MOST_ERRORS = 20
 LOOKS_AT_ONCE = 16
 """Files of another file system that are looked at together: each takes some round trips."""
+
+ENDINGS: Mapping[str, tuple[str, ...]] = {
+    "parquet": (".parquet", ".pq"),
+    "csv": (".csv", ".tsv", ".txt"),
+    "jsonl": (".jsonl", ".ndjson", ".json"),
+    "avro": (".avro",),
+}
+"""By which ends of names files of a folder are chosen."""
+
+SHEETS = (".xlsx", ".xls", ".xlsm", ".xlsb", ".ods")
+
+ARCHIVES = (".zip", ".7z", ".tar", ".tar.gz", ".tgz", ".xz")
+UNPACK: Mapping[str, str] = {
+    ".zip": "unzip",
+    ".7z": "7z x",
+    ".tar": "tar -xf",
+    ".tar.gz": "tar -xf",
+    ".tgz": "tar -xf",
+    ".xz": "unxz",
+    ".gz": "gunzip",
+    ".zst": "unzstd",
+    ".bz2": "bunzip2",
+}
+"""What unpacks files, by the end of their names."""
+
+EXPORT = "write Parquet with DuckDB: COPY (FROM ...) TO 'data.parquet'"
+"""The way in for everything that is no format of a source."""
+
+UTF_16_HEADER = "\0UTF-16"
+"""Stands for the header of a file in UTF-16: no name of a column begins with this character."""
+
+UTF_16 = (b"\xff\xfe", b"\xfe\xff")
+"""The marks at the start of files in UTF-16."""
 
 IN_FILES = Content(data={})
 """How a job file says things."""
@@ -72,34 +110,58 @@ class Source:
     snapshot: str = ""
     undeclared: bool = False
 
+    @property
+    def added(self) -> FolderColumns:
+        """The columns that its files do not hold themselves, or not all of them."""
+        reader = self.reader
+        return reader.added if isinstance(reader, ParquetReader | CsvReader | JsonLinesReader) else folder_columns.NONE
+
     def bytes_of(self, columns: Iterable[str]) -> int:
         """The size of some columns."""
         return sum(self.sizes.get(name, 0) for name in columns)
 
 
-def find(pattern: str, folder: pathlib.Path, field: str = "source") -> tuple[str, ...]:
-    """The files that a glob names, sorted.
+def find(
+    pattern: str, folder: pathlib.Path, field: str = "source", file_format: str | None = None, packed: bool = False
+) -> tuple[str, ...]:
+    """The files that a glob or a folder names, sorted.
 
     Args:
-        pattern: the glob.
+        pattern: the glob, or the name of a folder: all files of the format in it, at any depth.
         folder: of the job file; relative patterns start there.
         field: the key of the job file that names the files.
+        file_format: by which files of a folder are chosen: a key of `ENDINGS`; None: a folder is no source.
+        packed: whether they may be compressed.
 
     Raises:
         RequestError: there are none, or one is not a file.
     """
+    refuse_elsewhere(pattern, field)
     if "://" in pattern:
         if field != "source":
             message = f"names {pattern!r}, but only a source may be on another file system"
             raise RequestError(field=field, message=message, hint="name local files")
         found_there = remote_files.find(pattern, field)
-        refuse_gzipped(found_there)
+        refuse_compressed(found_there, packed=packed)
         return found_there
-    found = sorted({os.path.abspath(path) for path in glob.glob(str(glob_under(folder, pattern)), recursive=True)})
+    place = glob_under(folder, pattern)
+    found = sorted({os.path.abspath(path) for path in glob.glob(place, recursive=True)})
+    is_folder = (
+        len(found) == 1 and os.path.isdir(found[0]) and not glob.has_magic(os.path.basename(pattern.rstrip("/")))
+    )
+    if is_folder and file_format is not None:
+        found = files_inside(found[0], file_format, packed=packed)
+        if not found:
+            message = f"names a folder without files that end in {' or '.join(ENDINGS[file_format])}: {pattern!r}"
+            raise RequestError(field=field, message=message, hint="name the files: e.g. data/*.csv")
     if not found:
         message = f"matches no file: {pattern!r} under {str(folder) or '.'!r}"
-        raise RequestError(field=field, message=message, hint="check the path; it is relative to the job file")
-    refuse_gzipped(found)
+        hint = "check the path; it is relative to the job file"
+        if variable := re.search(r"\$\w+", pattern):
+            message += f"; {variable[0]} is not replaced: variables of a shell are none here"
+            hint = "write the path, or a parameter in braces"
+        raise RequestError(field=field, message=message, hint=hint)
+    refuse_compressed(found, packed=packed)
     for path in found:
         try:
             path.encode()
@@ -113,20 +175,55 @@ def find(pattern: str, folder: pathlib.Path, field: str = "source") -> tuple[str
     return tuple(found)
 
 
-def refuse_gzipped(paths: Sequence[str]) -> None:
-    """Refuse files that are gzipped by their names, in one message.
+def files_inside(folder: str, file_format: str, *, packed: bool) -> list[str]:
+    """The files of a format in a folder, at any depth, sorted; names that begin with `.` or `_` are marks of other programs.
+
+    Args:
+        folder: its path.
+        file_format: a key of `ENDINGS`.
+        packed: whether they may be compressed.
+    """
+    inside = pathlib.Path(folder)
+    own = (path for path in inside.rglob("*") if not any(p[0] in "._" for p in path.relative_to(inside).parts))
+    named = ((path, compressed.ending_of(str(path)) if packed else path.suffix.lower()) for path in own)
+    return sorted(str(path.absolute()) for path, ending in named if ending in ENDINGS[file_format] and path.is_file())
+
+
+def refuse_elsewhere(pattern: str, field: str) -> None:
+    """Refuse what is no file that can be read here, by its name alone.
+
+    Args:
+        pattern: what a job names.
+        field: the key of the job file that names it.
 
     Raises:
-        RequestError: there is one.
+        RequestError: a web address, or a file of a spreadsheet program.
     """
-    packed = [path for path in paths if path.lower().endswith(".gz")]
-    if packed:
-        more = f" and {len(packed) - 1} more" if len(packed) > 1 else ""
-        raise RequestError(
-            field=f"file {packed[0]!r}{more}",
-            message="is gzipped; gzipped files are not read",
-            hint="unpack with gunzip",
-        )
+    if pattern.lower().startswith(("https://", "http://", "ftp://")):
+        message = f"names a web address: {pattern!r}; files are not fetched from the web"
+        raise RequestError(field=field, message=message, hint=f"fetch it first, e.g. curl -O {shlex.quote(pattern)}")
+    if os.path.splitext(pattern)[1].lower() in SHEETS:
+        message = f"names a file of a spreadsheet program: {pattern!r}; such files are not read"
+        raise RequestError(field=field, message=message, hint=f"save it as CSV, or {EXPORT}")
+
+
+def refuse_compressed(paths: Sequence[str], *, packed: bool = False) -> None:
+    """Refuse files that are compressed by their names, in one message.
+
+    Args:
+        paths: of the files.
+        packed: whether those of `compressed.CODECS` are read.
+
+    Raises:
+        RequestError: there is one that is not read.
+    """
+    wrong = ARCHIVES if packed else (*ARCHIVES, *compressed.CODECS)
+    found = [path for path in paths if path.lower().endswith(wrong)]
+    if found:
+        more = f" and {len(found) - 1} more" if len(found) > 1 else ""
+        message = "is compressed; only CSV and JSON lines of a source are read from .gz, .zst and .bz2"
+        hint = f"unpack it with {UNPACK[next(end for end in UNPACK if found[0].lower().endswith(end))]}"
+        raise RequestError(field=f"file {found[0]!r}{more}", message=message, hint=hint)
 
 
 @contextlib.contextmanager
@@ -145,14 +242,19 @@ def glob_under(folder: pathlib.Path, pattern: str) -> str:
     >>> glob_under(pathlib.Path("a[1]"), "*.csv")
     'a[[]1]/*.csv'
     """
+    pattern = os.path.expanduser(pattern)  # a shell leaves ~ alone in quotes and in files
     return pattern if os.path.isabs(pattern) else os.path.join(glob.escape(str(folder)), pattern)
 
 
-def look_at_parquet(files: Sequence[str]) -> Source:
+def look_at_parquet(files: Sequence[str], optional: Sequence[str] = ()) -> Source:
     """The common schema of Parquet files, from every footer.
 
+    Args:
+        files: paths.
+        optional: columns that some files may lack; they are null there.
+
     Raises:
-        RequestError: a file is not a complete Parquet file.
+        RequestError: a file is not a complete Parquet file, or no file has a column that is optional.
     """
     schemas: dict[str, pa.Schema] = {}
     sizes: dict[str, int] = {}
@@ -169,8 +271,71 @@ def look_at_parquet(files: Sequence[str]) -> Source:
             add_sizes(sizes, footer[1])
             rows += max(footer[1].num_rows, 0)
     raise_all(problems[:MOST_ERRORS])
-    schema, missing = common(schemas)
-    return Source(files=tuple(files), schema=schema, sizes=sizes, types=None, missing=missing, rows=rows)
+    filled, lacking = _filled_up(schemas, optional)
+    schema, missing = common(filled)
+    reader = ParquetReader(FolderColumns(optional={n: schema.field(n).type for n in lacking if n in schema.names}))
+    return Source(files=tuple(files), schema=schema, sizes=sizes, types=None, missing=missing, rows=rows, reader=reader)
+
+
+def _filled_up(schemas: Mapping[str, pa.Schema], optional: Sequence[str]) -> tuple[dict[str, pa.Schema], list[str]]:
+    """Schemas with optional columns where files lack them, and the columns that some file lacks.
+
+    Raises:
+        RequestError: no file has one.
+    """
+    filled, lacking = dict(schemas), []
+    for name in optional:
+        having = next((schema for schema in schemas.values() if name in schema.names), None)
+        if having is None:
+            known = dict.fromkeys(name for schema in schemas.values() for name in schema.names)
+            hint = nearest(name, known, "columns")
+            raise RequestError(field="source.optional", message=f"names column {name!r}, which no file has", hint=hint)
+        field = having.field(having.get_all_field_indices(name)[0])
+        for path, schema in filled.items():
+            if name not in schema.names:
+                filled[path] = schema.append(field)
+                lacking.append(name)
+    return filled, list(dict.fromkeys(lacking))
+
+
+def with_folders(source: Source, declared: Mapping[str, str]) -> Source:
+    """A source of files with the columns that names of their folders say.
+
+    Args:
+        source: of Parquet, CSV or JSON lines.
+        declared: their types by name.
+
+    Raises:
+        RequestError: a type is unknown, a file has such a column itself, its folders say no such name, or a value does not fit.
+    """
+    if not declared:
+        return source
+    types, problems = _declared(declared, "source.hive")
+    for name, kind in types.items():
+        if name in source.schema.names or name in source.missing:
+            message = f"names column {name!r}, which the files have themselves"
+            problems.append(RequestError(field="source.hive", message=message, hint="drop it there"))
+            continue
+        for path in source.files:
+            said = folder_columns.said_in(path)
+            text = said.get(name)
+            if text is None:
+                message = f"lies in no folder {name}=..."
+                hint = nearest(name, said, "its folders say") or f"move it into one, e.g. {name}={NO_VALUE}"
+            elif text != NO_VALUE and folder_columns.value_of(text, name, kind).null_count:
+                message = f"lies in a folder whose name is no {declared[name]}: {name}={text}"
+                hint = "declare another type, or rename the folder"
+            else:
+                continue
+            problems.append(RequestError(field=f"file {path!r}", message=message, hint=hint))
+    raise_all(problems[:MOST_ERRORS])
+    added = dataclasses.replace(source.added, folders=types)
+    return dataclasses.replace(
+        source,
+        schema=pa.schema([*source.schema, *types.items()]),
+        types=None if source.types is None else {**source.types, **types},
+        reader=_with_added(source.reader, added),
+    )
 
 
 def look_at_csv(
@@ -196,6 +361,15 @@ def look_at_csv(
     for path, found in zip(files, each(lambda path: _header(path, form), files), strict=True):
         header, bytes_of_line = found or (None, 0)
         line_bytes.append(bytes_of_line)
+        if header is not None and header[:1] == (UTF_16_HEADER,):
+            problems.append(
+                RequestError(
+                    field=f"file {path!r}",
+                    message="is UTF-16, as programs for Windows write it; CSV is read as UTF-8",
+                    hint="convert it: iconv -f UTF-16 -t UTF-8 OLD.csv > NEW.csv",
+                )
+            )
+            continue
         if header is None:
             message = "has no readable header line"
             written = "UTF-8" if form.is_utf_8 else form.encoding
@@ -254,11 +428,18 @@ def look_at_json_lines(files: Sequence[str], declared: Mapping[str, str], form: 
     return _of_lines(files, types, sum(sizes), rows, JsonLinesReader(form))
 
 
-def _declared(declared: Mapping[str, str]) -> tuple[dict[str, pa.DataType], list[RequestError]]:
+def _with_added(reader: TableReader, added: FolderColumns) -> TableReader:
+    assert isinstance(reader, ParquetReader | CsvReader | JsonLinesReader)  # names of folders are read of no other
+    return dataclasses.replace(reader, added=added)
+
+
+def _declared(
+    declared: Mapping[str, str], field: str = "source.types"
+) -> tuple[dict[str, pa.DataType], list[RequestError]]:
     """Declared types, and what is wrong with others."""
     unknown = {name: kind for name, kind in declared.items() if kind not in TYPES}
     problems = [
-        RequestError(field=f"source.types.{name}", message=f"unknown type {kind!r}", hint=nearest(kind, TYPES, "types"))
+        RequestError(field=f"{field}.{name}", message=f"unknown type {kind!r}", hint=nearest(kind, TYPES, "types"))
         for name, kind in unknown.items()
     ]
     return {name: TYPES[kind] for name, kind in declared.items() if kind in TYPES}, problems
@@ -311,7 +492,8 @@ def footer_of(path: str) -> tuple[pa.Schema, pa.parquet.FileMetaData] | None:
 
 def size_of(path: str) -> int:
     """The bytes of a file; 0 where nobody tells."""
-    return os.path.getsize(path) if "://" not in path else remote_files.size_of(path)
+    size = os.path.getsize(path) if "://" not in path else remote_files.size_of(path)
+    return size * compressed.USUAL_RATIO if compressed.codec_of(path) else size
 
 
 def common(schemas: Mapping[str, pa.Schema]) -> tuple[pa.Schema, dict[str, RequestError]]:
@@ -356,7 +538,8 @@ def common(schemas: Mapping[str, pa.Schema]) -> tuple[pa.Schema, dict[str, Reque
 
 def _absent(path: str, name: str) -> RequestError:
     message = f"has no column {name!r}, which other files have"
-    return RequestError(field=f"file {path!r}", message=message, hint="write all files with the same columns")
+    hint = f"write all files with the same columns, or add optional: [{name}] to the source: it is null where a file lacks it"
+    return RequestError(field=f"file {path!r}", message=message, hint=hint)
 
 
 def add_sizes(sizes: dict[str, int], metadata: pa.parquet.FileMetaData) -> None:
@@ -385,11 +568,13 @@ def _header(path: str, form: CsvFormat) -> tuple[tuple[str, ...], int] | None:
     """The names in the first line of a CSV file and the bytes of one of its first lines, or None."""
     try:
         with stream_of(path) as stream:
-            start = csv_lines.start_of(stream)
+            start = csv_lines.start_of(compressed.plain(path, stream))
+            if form.names is None and start.startswith(UTF_16):
+                return (UTF_16_HEADER,), 0
             found = csv_lines.header(start, form)
     except RequestError:
         raise
-    except (OSError, ValueError):
+    except compressed.DAMAGES:
         return None
     return (found.names, _bytes_of_line(start)) if found is not None else None
 
@@ -398,8 +583,8 @@ def _first_lines(path: str) -> int | None:
     """The bytes of one of the first lines of a file, or None where it cannot be read."""
     try:
         with stream_of(path) as stream:
-            return _bytes_of_line(csv_lines.start_of(stream))
-    except OSError:
+            return _bytes_of_line(csv_lines.start_of(compressed.plain(path, stream)))
+    except compressed.DAMAGES:
         return None
 
 

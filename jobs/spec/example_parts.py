@@ -147,6 +147,7 @@ PARTS: dict[str, tuple[str, ...]] = {
     "BudgetModel": ("{epsilon: 1.0, delta: 1.0e-6, runs: 52, split: linear}",),
     "SourceModel": (
         '{parquet: "data/*.parquet"}',
+        "{parquet: data, hive: {week: date}, optional: [discount]}",
         '{csv: "data/*.csv", types: {CUSTOMER_ID: string, AMOUNT: double}, quoted: false}',
         '{jsonl: "events/*.jsonl", types: {customer: string, amount: double, sold: date}, date_format: "%d.%m.%Y"}',
         """

@@ -6,6 +6,7 @@ is wrong is reported at once, each with its place, a message and a hint. Not cov
 plan costs (`dp_pipelines.planning`).
 """
 
+import contextlib
 import copy
 import datetime
 import pathlib
@@ -24,7 +25,7 @@ from pydantic import (
 )
 
 from dp_pipelines import checks, extensions
-from dp_pipelines.errors import RequestError
+from dp_pipelines.errors import RequestError, nearest
 from dp_pipelines.jobs.spec import extension_keys, stage_keys, validation_errors, yaml_lines
 from dp_pipelines.jobs.spec.base_models import (
     JobModel,
@@ -408,6 +409,9 @@ def _with_keys(readers: Mapping[str, SourceKey], outputs: Mapping[str, OutputKey
     return create_model("Job", __base__=Job, __module__=Job.__module__, __doc__=Job.__doc__, **changed)
 
 
+JOB_ENDINGS = (".yaml", ".yml", ".json")
+
+
 class JobFile:
     """A job and where it was said: in a file, or in the arguments of a program.
 
@@ -448,9 +452,12 @@ def content_of(path: str) -> Content:
         with file.open("rb") as stream:  # which may be a pipe, without a size
             raw = stream.read(yaml_lines.LARGEST + 1)
     except OSError as error:
-        raise RequestError(
-            field=path, message=f"cannot be read: {error.strerror or 'no file'}", hint="name a job file"
-        ) from None
+        hint = "name a job file"
+        if isinstance(error, FileNotFoundError):
+            with contextlib.suppress(OSError):
+                near = nearest(file.name, [one.name for one in file.parent.iterdir() if one.suffix in JOB_ENDINGS])
+                hint = near if near.startswith("did") else hint
+        raise RequestError(field=path, message=f"cannot be read: {error.strerror or 'no file'}", hint=hint) from None
     if len(raw) > yaml_lines.LARGEST:
         raise yaml_lines.too_large(path)
     try:

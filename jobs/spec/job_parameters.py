@@ -139,7 +139,25 @@ def into_path(path: str, values: Mapping[str, Value], field: str = "source") -> 
     return _filled(path, values, str, field)
 
 
+def refuse_variables(pattern: str, field: str = "source") -> None:
+    """Refuse a variable of a shell, which a path here would take for a parameter.
+
+    Args:
+        pattern: what a job names.
+        field: what messages call it.
+
+    Raises:
+        RequestError: as said.
+    """
+    if variable := re.search(r"\$\{(\w+)\}", pattern):
+        message = f"uses {variable[0]}: variables of a shell are none here"
+        hint = f"write the path, or {{{variable[1]}}} with params: {{{variable[1]}: {{type: string}}}}"
+        raise RequestError(field=field, message=message, hint=hint)
+
+
 def _filled(pattern: str, values: Mapping[str, Value], written: Callable[[str], str], field: str) -> str:
+    refuse_variables(pattern, field)
+
     def piece(match: re.Match[str]) -> str:
         name = match[1]
         if name not in values:

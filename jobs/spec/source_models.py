@@ -220,6 +220,20 @@ class SourceModel(_Files):
     jsonl: Annotated[
         str | None, Field(description="A file name or glob of files of JSON lines: one JSON object a line.")
     ] = None
+    hive: Annotated[
+        dict[str, str] | None,
+        Field(
+            min_length=1,
+            description="Types of columns that names of folders say, e.g. {week: date} where files lie in week=2026-01-05/.",
+        ),
+    ] = None
+    optional: Annotated[
+        list[str] | None,
+        Field(
+            min_length=1,
+            description="Of Parquet: columns that some of the files may lack, e.g. older ones. Null there.",
+        ),
+    ] = None
 
     @model_validator(mode="before")
     @classmethod
@@ -230,6 +244,13 @@ class SourceModel(_Files):
     @model_validator(mode="after")
     def _lines_have_types(self) -> "SourceModel":
         named = self.format_of_files
+        for key, formats in (("hive", ("parquet", "csv", "jsonl")), ("optional", ("parquet",))):
+            if getattr(self, key) is not None and named not in formats:
+                allowed = ", ".join(f"{one}:" for one in formats)
+                raise RequestError(field=key, message=f"is for {allowed} only", hint="drop it")
+        if doubled := [name for name in self.hive or {} if name in (self.types or {})]:
+            message = f"names column {doubled[0]!r}, which types: declares as one of the files"
+            raise RequestError(field="hive", message=message, hint="declare it in one of the two")
         if named in ("csv", "jsonl") and not self.types:
             raise RequestError(
                 field="",

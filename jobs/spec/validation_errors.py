@@ -37,6 +37,25 @@ class JobErrors(RequestError):
         return (JobErrors, (self.problems,))
 
 
+OTHER_FORMATS = frozenset(
+    {"excel", "xlsx", "xls", "ods", "sheet", "postgres", "postgresql", "mysql", "mariadb", "sqlite", "duckdb", "mssql"}
+    | {
+        "sqlserver",
+        "oracle",
+        "snowflake",
+        "redshift",
+        "databricks",
+        "sql",
+        "jdbc",
+        "odbc",
+        "database",
+        "orc",
+        "feather",
+    }
+    | {"arrow", "ipc", "json", "xml", "sas", "spss", "stata", "pandas", "kafka", "https", "http", "url"}
+)
+"""What people write for sources that are not read."""
+
 UNIT_OF_SOURCE = "the unit's columns are those of the source: name one of them, or write this one into the files first"
 """A hint where something else would make a column of the privacy unit."""
 
@@ -190,6 +209,10 @@ def _words(detail: ErrorDetails, path: Path, around: Any, others: Iterable[Any])
         known = around.model_fields if isinstance(around, type) and issubclass(around, BaseModel) else {}
         if len(path) == 1 and _is_of_stages(path[0], around):
             return "belongs into a stage", f"write it under stages: NAME: {path[0]}:"
+        if len(path) > 1 and hasattr(around, "formats_of_files") and str(path[-1]).lower() in OTHER_FORMATS:
+            formats = ", ".join(f"{name}:" for name in around.formats_of_files)
+            hint = f"{formats} are; write Parquet first, e.g. with DuckDB: COPY (FROM ...) TO 'data.parquet'"
+            return "is no format that is read", hint
         hint = nearest(str(path[-1]), known, "known keys")
         return "unknown key", hint if hint.startswith("did") else _elsewhere(str(path[-1]), others) + hint
     if kind == "missing":

@@ -86,6 +86,12 @@ _SETTINGS = "get_current_time get_current_timestamp current_user current_setting
 NOT_DETERMINISTIC = frozenset(" ".join((_CHANCE, _CLOCK, _SETTINGS)).split())
 """Functions whose value is not that of the row alone, which people try."""
 
+CLOCK = frozenset(_CLOCK.split())
+"""Those of them that say what day it is; SQL lets some stand without parentheses."""
+
+NO_CLOCK = "the day of a run must not choose rows, since the same run means the same rows for ever"
+DAY_AS_PARAMETER = "write {day}, with params: {day: {type: date}}, and run with --param day=2026-01-05"
+
 MOST_PADDING = 1000
 """Functions whose constant argument decides how long a text becomes."""
 

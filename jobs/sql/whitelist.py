@@ -203,6 +203,8 @@ class _Walk:
             hint = nearest(name, self.names.columns, "released columns" if self.names.released else "columns")
         if name in self.names.quoted and not hint.startswith("did"):
             hint = "text takes single quotes, and double quotes name a column; " + hint
+        if name.lower() in functions.CLOCK and not self.names.released:
+            raise _refused(f"uses {name}: {functions.NO_CLOCK}", functions.DAY_AS_PARAMETER)
         missing = "this stage does not release" if self.names.released else "the source does not have"
         raise _refused(f"names column {name!r}, which {missing}", hint)
 
@@ -234,6 +236,8 @@ class _Walk:
         path = node.get("qualified_name", {"path": [name]}).get("path")
         if node.get("schema") not in ("", "main") or [str(step).lower() for step in path or []][-1:] != [name]:
             raise _refused("calls a function with a schema prefix", "write only the name of the function")
+        if name in functions.CLOCK and not self.names.released:
+            raise _refused(f"uses {name}: {functions.NO_CLOCK}", functions.DAY_AS_PARAMETER)
         if name in functions.NOT_DETERMINISTIC:
             message = f"uses {name!r}, but functions must be deterministic: the same row always gives the same value"
             raise _refused(message, "use a column; in where also a parameter (params:)")

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 import pyarrow as pa
 
-from dp_pipelines.engine import object_store
+from dp_pipelines.engine import compressed, object_store
 from dp_pipelines.engine.object_store import StoreError
 from dp_pipelines.errors import DamagedInputError, DpError, RequestError
 from dp_pipelines.jobs.terminal.silence import silence
@@ -131,7 +131,7 @@ def opened(url: str) -> Iterator[Any]:
             raise RequestError(field=f"file {url!r}", message=message, hint=hint) from None
         return
     try:
-        with _file_systems().open(url) as stream:
+        with _file_systems().open(url, compression_type=compressed.of_beam(url)) as stream:
             yield stream
     except (pa.ArrowException, OSError, ValueError):
         raise

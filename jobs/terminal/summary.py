@@ -91,7 +91,9 @@ def print_plan(plan: Mapping[str, Any], stream: TextIO) -> None:
             for sentence in stage["choice"]["words"]:
                 out.print(f"  {escape(shown(sentence))}")
             continue
-        out.print("  " + (_sums(stage) if "noise_multiplier" in stage else _selection(stage.get("selection") or {})))
+        out.print("  " + (_sums(stage) if "noise_multiplier" in stage else _selection(stage)))
+        if stage.get("mostly_missing"):
+            out.print(f"  [bold]warning:[/bold] {escape(shown(stage['mostly_missing']['words']))}")
         if stage.get("candidate"):
             out.print(f"  {escape(shown(stage['candidate']['words']))}")
         if stage.get("listed"):
@@ -114,6 +116,12 @@ def print_plan(plan: Mapping[str, Any], stream: TextIO) -> None:
             out.print(f"  without this stage the noise of the others would be about {part} times what it is")
         if stage.get("mostly_noise"):
             out.print(f"  [bold]warning:[/bold] {escape(shown(stage['mostly_noise']['words']))}")
+    if any(stage.get("appear") for stage in plan["stages"]):
+        out.print()
+        out.print(
+            "Smaller groups are missing from the tables, whatever they hold. Larger groups (fewer columns in partition_by, "
+            "longer windows), more budget or tighter bounds help; of a public list every group appears."
+        )
     if any(_is_private(stage) for stage in plan["stages"]):
         out.print()
         out.print(
@@ -310,24 +318,25 @@ def _multiple_of(metric: Mapping[str, Any]) -> str:
     return " and ".join(filter(None, ["the bound" if "within" in metric else clamp, partitions]))
 
 
-def _selection(selection: Mapping[str, Any]) -> str:
+def _selection(stage: Mapping[str, Any]) -> str:
+    selection: Mapping[str, Any] = stage.get("selection") or {}
     strategy = str(selection.get("strategy", "")).replace("_", " ")
     if selection.get("total"):
         return "partitions: none; one total over everything"
     if strategy == "public":
-        return "partitions: the public list"
+        return "partitions: the public list; each of its groups appears, whatever its size"
     if "candidates" in selection:
         best = f"the best {selection['k']}" if selection["k"] > 1 else "the best one"
         text = f"partitions: {best} of {selection['candidates']} public ones by {escape(selection['by'])}, {escape(strategy)}"
         behind = f"19 times out of 20, a selection is at most {number(selection['error_95'])} behind the best"
         return f"{text}; {behind}; no values are published"
     text = f"partitions: private, {escape(strategy)}"
-    if selection.get("half_keep_users") is not None:
-        text += (
-            f"; a group of {number(math.ceil(selection['half_keep_users']))} users has a 50% chance of being published"
-        )
+    if stage.get("appear"):
+        text += f"; {stage['appear']['words']}"
+    elif selection.get("half_keep_users") is not None:
+        text += f"; half of the groups of {number(math.ceil(selection['half_keep_users']))} users appear"
     if (selection.get("min_users") or 0) > 1:
-        text += f", a group of fewer than {selection['min_users']} has none"
+        text += f", none of fewer than {selection['min_users']}"
     return text
 
 

@@ -43,6 +43,8 @@ SAID_OF_NOISE = (
     "good_from",
     "good_from_left_out",
     "mostly_noise",
+    "appear",
+    "mostly_missing",
     "noise_of_others_without",
     "expected_auc",
     "votes",

@@ -43,7 +43,7 @@ class _Avro:
         from dp_pipelines.jobs.sources import source_files
 
         pattern = job_parameters.into_source(declared.value, declared.values)
-        return avro_files.look_at_avro(source_files.find(pattern, declared.folder))
+        return avro_files.look_at_avro(source_files.find(pattern, declared.folder, file_format="avro"))
 
     def refuse_absent(self, declared: "DeclaredTable") -> None:
         """See `Reader`."""
@@ -210,7 +210,7 @@ def _refuse_no_files(pattern: str, declared: "DeclaredTable") -> None:
     """Refuse a glob that names no file. Raises: RequestError."""
     from dp_pipelines.jobs.sources import source_files
 
-    source_files.find(job_parameters.into_source(pattern, declared.values), declared.folder)
+    source_files.find(job_parameters.into_source(pattern, declared.values), declared.folder, file_format="avro")
 
 
 def _place(declared: "DeclaredTable", key: str) -> str:
@@ -225,7 +225,7 @@ def _place(declared: "DeclaredTable", key: str) -> str:
     if remote_files.is_url(path):
         message = f"names {path!r}, but tables are read from local paths and from s3:// alone"
         raise RequestError(field=field, message=message, hint="mount the bucket, or read its Parquet files")
-    return str(declared.folder / path)
+    return str(declared.folder / pathlib.Path(path).expanduser())
 
 
 def _number(said: int | str | None, values: Mapping[str, Value], key: str) -> int | None:

@@ -21,7 +21,7 @@ from dp_pipelines.extensions.sql_select import from_statement, syntax
 from dp_pipelines.jobs.request.request import Request, check
 from dp_pipelines.jobs.run import run
 from dp_pipelines.jobs.run.run import PublishedRun
-from dp_pipelines.jobs.sources.source_files import refuse_gzipped
+from dp_pipelines.jobs.sources.source_files import refuse_compressed
 from dp_pipelines.jobs.spec import csv_arguments, job_file
 from dp_pipelines.jobs.spec.from_query import Arguments
 from dp_pipelines.jobs.spec.job_file import JobFile
@@ -35,11 +35,11 @@ RELEASES = "dp-releases"
 BOUNDS = ("max_partitions_contributed", "max_contributions_per_partition", "max_contributions")
 
 _NUMBER = re.compile(r"[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?\Z")
-_FILES = re.compile(r"[/*?\\]|://|\.(?:parquet|csv|tsv|txt|gz)\Z", re.IGNORECASE)
+_FILES = re.compile(r"[/*?\\]|://|\.(?:parquet|csv|tsv|txt|gz|zst|bz2)\Z", re.IGNORECASE)
 """What makes a name behind FROM one of files."""
 
 _PARQUET = re.compile(r"\.parquet\Z", re.IGNORECASE)
-_CSV = re.compile(r"\.(?:csv|tsv|txt)\Z", re.IGNORECASE)
+_CSV = re.compile(r"\.(?:csv|tsv|txt)(?:\.(?:gz|zst|bz2))?\Z", re.IGNORECASE)
 
 
 def job_of(given: argparse.Namespace) -> JobFile:
@@ -142,7 +142,7 @@ def _source(given: argparse.Namespace, table: str) -> dict[str, Any]:
     elif _FILES.search(table) and table != pattern:
         message = f"names other files than FROM: {pattern!r} and {table!r}"
         raise RequestError(field="--source", message=message, hint="drop it, or write a mere name behind FROM")
-    refuse_gzipped([pattern])
+    refuse_compressed([pattern], packed=_CSV.search(pattern) is not None)
     types = dict(_pair("--type", text, "COLUMN=TYPE") for text in given.type)
     written = csv_arguments.keys(given)
     if _PARQUET.search(pattern) and (types or written):

@@ -10,9 +10,13 @@ EPILOG = """examples:
   dp-pipelines init data/*.parquet --unit customer_id
   dp-pipelines init 'sales/2026-*.csv' --unit customer_id --types price=double,sold_at=timestamp,region=string
   dp-pipelines init sales.tsv --unit customer_id --types price=double --delimiter tab --decimal ,
+  dp-pipelines init 'sales/*.csv.gz' --unit customer_id --like made_up.csv
+  dp-pipelines init sales.csv --unit customer_id --header-is-public
 
 Writes a commented job file that `plan` takes as it stands. Reads names and types of columns, never a row, and opens no account.
-CSV files have no types, and a first line that may be somebody's row: so their columns are declared with --types.
+CSV files and JSON lines have no types, and a first line that may be somebody's row. So their columns are declared with --types,
+or taken from a sample whose rows are nobody's (--like), or, if the first line of CSV files is public, from that line: then all
+columns are text until you fill in their types. Names of folders such as week=2026-01-05 become columns.
 """
 
 
@@ -34,5 +38,15 @@ def add(make: MakeParser) -> None:
     parser.add_argument("--dataset", metavar="NAME", help="the account (default: from the names of files and folders)")
     parser.add_argument(
         "--types", metavar="NAME=TYPE,...", help="of CSV: the columns that are used; text unless declared"
+    )
+    parser.add_argument(
+        "--like",
+        metavar="SAMPLE",
+        help="of CSV and JSON lines: a public file, written like the others, whose rows are nobody's",
+    )
+    parser.add_argument(
+        "--header-is-public",
+        action="store_true",
+        help="of CSV: the first line names columns and is nobody's row; types are left to fill in",
     )
     csv_arguments.add(parser)

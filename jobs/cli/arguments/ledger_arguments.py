@@ -34,7 +34,13 @@ separate cap in each window.
 rules: `reserved` (each plan reserves its whole cost as one block; best for a few plans that run often) or `filter` (each run is
 charged its own divergence; best for many different plans). The rule never changes.
 """
-SHOW_EPILOG = "example:\n  dp-pipelines ledger show weekly.yaml\n"
+SHOW_EPILOG = """examples:
+  dp-pipelines ledger show weekly.yaml
+  dp-pipelines ledger show weekly.yaml --csv > spent.csv
+
+Prints what is used and left of each account, and one line for each release: the day of its draw (UTC), who ran it, job file,
+stages and metrics, what was charged, and the folder. With --csv or --json the same for programs.
+"""
 RAISE_EPILOG = """examples:
   dp-pipelines ledger raise weekly.yaml --epsilon 8 --delta 1e-5
   dp-pipelines ledger raise weekly.yaml --epsilon 8
@@ -112,7 +118,8 @@ def add(make: MakeParser) -> None:
     raised.add_argument("--dataset", metavar="NAME", help="the account")
     _add_cap(raised)
     _add_limits(raised)
-    show = sub("show", "show what was spent and what is left", SHOW_EPILOG)
+    show = sub("show", "show what was spent, on what, and what is left", SHOW_EPILOG)
+    show.add_argument("--csv", action="store_true", help="print CSV, one line for each release")
     verify = sub("verify", "verify the integrity of a ledger", VERIFY_EPILOG)
     verify.add_argument("--accept", action="store_true", help="make a new anchor for a ledger whose anchor is lost")
     verify.add_argument(

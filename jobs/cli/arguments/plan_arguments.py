@@ -6,8 +6,9 @@ In: the top of the command line. Out: a parser below it. Holds: nothing slow is 
 from dp_pipelines.jobs.cli.arguments import job_arguments
 from dp_pipelines.jobs.cli.command_parser import MakeParser
 
-EPILOG = """example:
+EPILOG = """examples:
   dp-pipelines plan weekly.yaml --json | jq '.stages[0].metrics'
+  dp-pipelines plan weekly.yaml --against released.yaml
 
 Source files are checked if they exist, but a plan does not need them. Standard deviations cover only the noise.
 """
@@ -28,6 +29,9 @@ def add(make: MakeParser) -> None:
     )
     parser.add_argument(
         "--group", metavar="N", type=int, help="also print what N units together are guaranteed, e.g. a household of 4"
+    )
+    parser.add_argument(
+        "--against", metavar="OLD", help="also print what changed since this earlier job file, and what that costs"
     )
     parser.add_argument("--json", action="store_true", help="print JSON, including every mechanism record")
     job_arguments.add_parameters(parser)

@@ -24,7 +24,10 @@ def add(make: MakeParser) -> None:
     parser = make("predict", "apply a published model to new rows", EPILOG)
     parser.add_argument("model", metavar="MODEL", help="a model folder, or a release that contains one model")
     parser.add_argument("input", metavar="INPUT", help="Parquet or CSV files (a name or a glob)")
-    parser.add_argument("--output", metavar="FILE", required=True, help="the Parquet file to write; it must not exist")
+    parser.add_argument(
+        "--output", metavar="FILE", required=True,
+        help="the file to write, CSV if it ends in .csv, JSON lines if in .jsonl, else Parquet; it must not exist",
+    )  # fmt: skip
     parser.add_argument(
         "--examples", action="store_true", help="INPUT has the columns of the features, not source rows"
     )

@@ -202,7 +202,7 @@ def test_what_is_wrong_with_a_statement_is_told_by_its_place_in_the_file(case):
         ),
         (
             "SELECT count(*) AS n FROM source WHERE price > now()",
-            "stages.weekly.select: where: uses 'now', but functions must be deterministic",
+            "stages.weekly.select: where: uses now: the day of a run must not choose rows",
         ),
     ],
 )

@@ -5,9 +5,11 @@ covered: the HTML page (`tests/release`), what the ledger itself refuses (`tests
 """
 
 import csv
+import datetime
 import hashlib
 import io
 import json
+import re
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
@@ -17,9 +19,11 @@ import pytest
 
 from dp_pipelines.accounting.accountant import epsilon_of
 from dp_pipelines.accounting.mechanism_record import MechanismRecord
+from dp_pipelines.jobs.cli import shown_ledger
 from dp_pipelines.jobs.run import ledgered_run
 from dp_pipelines.jobs.runners import processes
 from dp_pipelines.jobs.terminal import summary
+from dp_pipelines.ledger import release_list, units
 from dp_pipelines.ledger.ledger import DEFAULT_NAME, Ledger
 from tests.helpers import ledgers
 from tests.jobs.conftest import Said, Shop
@@ -178,6 +182,67 @@ def test_show_says_what_each_run_of_a_plan_has_used(fresh: Shop, call: Call) -> 
     assert costs == pytest.approx([epsilon_of(records, delta, runs=number) for number in (1, 2, 3)])
     assert costs[0] < costs[1] < costs[2] <= 1.0
     assert costs[2] == pytest.approx(content["accounted"]["epsilon"], rel=1e-4)
+
+
+def test_show_says_for_what_the_budget_was_spent_and_a_refusal_names_it(fresh: Shop, call: Call) -> None:
+    call("ledger", "init", fresh.job, "--epsilon", "1.5", "--delta", "1e-5")
+    for name in ("w1", "w2"):
+        assert run(fresh, call, name).code == 0
+    people = call("ledger", "show", fresh.job).out
+    [first, second] = [
+        line.split() for line in people.splitlines() if "weekly: orders, revenue" in line and "w" in line
+    ][1:]
+    day = datetime.datetime.now(datetime.UTC).date().isoformat()
+    assert first[:4] == [day, "w1", "(1", "of"]
+    assert {str(fresh.job), str(fresh.folder / "w1"), "1", "1e-06"} <= set(first)
+    assert second[-3:] == ["0", "0", str(fresh.folder / "w2")]
+    assert "used  epsilon 1 of 1.5 and delta 1e-06 of 1e-05 (67%), by 2 runs" in people
+    assert "too little for another plan like the last one" in people
+    assert "2 of 3 runs used" in people
+    assert "1 run paid for and not used" in people
+    [account] = json.loads(call("ledger", "show", fresh.job, "--json").out)["accounts"]
+    rows = list(csv.DictReader(io.StringIO(call("ledger", "show", fresh.job, "--csv").out)))
+    assert [(one["run_id"], one["round"]) for one in account["releases"]] == [("w1", 1), ("w2", 2)]
+    for row, one in zip(rows, account["releases"], strict=True):
+        assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:00Z", one["time"])
+        assert row["stages"] == "weekly: orders, revenue"
+        assert one["stages"] == {"weekly": ["orders", "revenue"]}
+        assert [float(row["epsilon"]), float(row["delta"])] == [one["epsilon"], one["delta"]]
+        assert (row["job"], row["day"], row["folders"]) == (str(fresh.job), day, one["folders"][0])
+    spent = account["budgets"][""]["spent"]
+    assert sum(one["epsilon"] for one in account["releases"]) == spent["epsilon"]
+    fresh.write(budget=THREE | {"epsilon": 0.7})
+    refused = run(fresh, call, "other")
+    assert refused.code == 3
+    assert (
+        f"used by: run 'w1' of {day} (weekly: orders, revenue of {fresh.job}, epsilon 1 for all 3 runs" in refused.err
+    )
+
+
+def test_nothing_of_a_list_of_runs_is_cut_and_a_narrow_terminal_gets_lists(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cells = ["2026-11-26", "run-" + "x" * 150, "/folder/" + "y" * 90]
+    for terminal in (True, False):
+        stream = io.StringIO()
+        monkeypatch.setattr(stream, "isatty", lambda terminal=terminal: terminal)
+        out = summary.console(stream)
+        shown_ledger.print_table(out, ("day", "run", "folder"), [cells])
+        assert all(cell in stream.getvalue() for cell in cells)
+        assert ("─" in stream.getvalue()) == (not terminal)
+
+
+def test_a_plan_whose_only_run_was_given_up_is_listed_with_its_charge(tmp_path: Path, call: Call) -> None:
+    url = str(tmp_path / "l.sqlite")
+    ledger = ledgers.with_account(url)
+    ledger.abandon(ledgers.admit(ledger, "w1"))
+    account = ledger.account(ledgers.ACCOUNT)
+    given_up, unused = release_list.entries(ledger.state, account)
+    assert (given_up.state, given_up.epsilon, given_up.delta) == ("abandoned", 0.0, 0.0)
+    assert (unused.state, unused.run_id, unused.stages) == ("unused", "", {"weekly": ()})
+    assert unused.epsilon == units.epsilon_of(account.spent[""].epsilon) > 0
+    assert "set aside, no run yet" in call("ledger", "show", "--ledger", url).out
+    assert "a plan that no run uses (weekly, epsilon 0.25)" in release_list.used_in_words(ledger.state, account, "")
 
 
 def test_runs_are_listed_with_their_states(fresh: Shop, call: Call) -> None:

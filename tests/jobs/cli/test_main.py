@@ -66,6 +66,18 @@ def test_what_counts_as_slow_is_seen_when_it_is_loaded(tmp_path: pathlib.Path) -
     assert loaded_by("import duckdb", tmp_path) == {"duckdb"}
 
 
+def test_without_arguments_the_three_commands_of_a_newcomer_come_first_and_then_the_rest(call: Call) -> None:
+    said = call()
+    assert (said.code, said.err) == (0, "")
+    first, later = said.out.split("Later:")
+    assert [line.split()[1] for line in first.splitlines() if line.startswith("  dp-pipelines")] == [
+        "init",
+        "plan",
+        "run",
+    ]
+    assert {"check", "ledger", "describe"} <= {line.split()[0] for line in later.splitlines() if line.startswith("  ")}
+
+
 @pytest.mark.parametrize("name", ["plan", "run", "runs", "ledger", "report", "schema"])
 def test_every_command_has_help_with_an_example(call: Call, name: str) -> None:
     assert name in call("--help").out
@@ -89,7 +101,7 @@ def test_the_version_is_the_packages(call: Call) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ([], "missing command"),
+        (["--"], "missing command"),
         (["plna", "x"], "unknown command 'plna'; did you mean 'plan'?"),
         (["rum", "job.yaml"], "unknown command 'rum'; did you mean 'run'?"),
         (["xyz"], "unknown command 'xyz'; commands: plan, run, "),
@@ -199,7 +211,8 @@ def test_a_plan_is_printed_for_people_and_for_scripts(shop: Shop, call: Call) ->
     people = call("plan", job)
     assert people.code == 0
     assert "orders" in people.out
-    assert "users has a 50% chance of being published" in people.out
+    assert re.search(r"half of the groups of \d+ users appear, one in a thousand of \d+\n", people.out)
+    assert "Smaller groups are missing from the tables, whatever they hold." in people.out
     scripts = json.loads(call("plan", job, "--json").out)
     assert {"epsilon", "delta", "accounted", "accounted_one_run", "stages", "mechanisms"} <= set(scripts)
     metric = scripts["stages"][0]["metrics"]["orders"]

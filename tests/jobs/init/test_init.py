@@ -4,9 +4,12 @@ In: files of a few rows. Out: job files, exit codes. Holds: the jobs that are wr
 numbers look (`test_synthetic_run`).
 """
 
+import gzip
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 
+import duckdb
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
@@ -27,6 +30,8 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for number in range(2):
         pa.parquet.write_table(purchases(number, 400), tmp_path / "data" / f"part-{number}.parquet")
     (tmp_path / "rows.csv").write_text("customer,region,price,sold_at\nann,north,3.5,2026-01-05 10:00:00\n")
+    (tmp_path / "rows.jsonl").write_text('{"customer": "ann"}\n')
+    (tmp_path / "wide.csv").write_bytes("customer,price\nann,3\n".encode("utf-16"))
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -42,12 +47,20 @@ def test_the_written_job_is_planned_as_it_stands(shop: Path, call: Call) -> None
     assert job.columns == {"week": "CAST(date_trunc('week', \"paid_at\") AS DATE)"}
     weekly = job.stages["weekly"]
     assert (weekly.partition_by, weekly.kept.share) == (["week"], 0.02)
-    assert list(weekly.metrics) == ["rows", "units", "total_store", "total_price"]
-    assert "# can be added: product" in (shop / "job.yaml").read_text()
+    assert list(weekly.metrics) == ["rows", "units", "total_price"]
+    text = (shop / "job.yaml").read_text()
+    assert "# can be added: product" in text
+    assert "# not summed, since they may be ids, codes or flags: store" in text
     planned = call("plan", "job.yaml")
     assert planned.code == 0
     assert "not checked" not in planned.err
-    assert {path.name for path in shop.iterdir()} == {"data", "rows.csv", "job.yaml"}  # above all, no ledger
+    assert {path.name for path in shop.iterdir()} == {
+        "data",
+        "rows.csv",
+        "rows.jsonl",
+        "wide.csv",
+        "job.yaml",
+    }  # above all, no ledger
 
 
 def test_a_folder_or_a_pattern_is_taken_as_it_is(shop: Path, call: Call) -> None:
@@ -122,7 +135,6 @@ def test_every_schema_gives_a_job_that_is_right(
         (["none/*.parquet", "--unit", "customer"], "FILES: matches no file"),
         (["data", "--unit", "customer", "--types", "a=int"], "--types: is for CSV files only"),
         (["data", "--unit", "customer", "--delimiter", ";"], "--delimiter: is for CSV files only"),
-        (["rows.csv", "--unit", "customer"], "--types: is required for CSV"),
         (
             ["rows.csv", "--unit", "customer", "--types", "price=double", "--delimiter", "::"],
             "--delimiter: must be one ASCII character",
@@ -140,6 +152,12 @@ def test_every_schema_gives_a_job_that_is_right(
         (["rows.csv", "data/part-0.parquet", "--unit", "customer"], "no pattern matches these files and no others"),
         (["data/part-0.parquet", "rows.txt", "--unit", "customer"], "no pattern matches these files and no others"),
         (["*", "--unit", "customer"], "is not a file"),
+        (["rows.csv", "--unit", "customer", "--like", "none.csv"], "file 'none.csv': cannot be read"),
+        (["rows.csv", "--unit", "customer", "--like", "taken.yaml"], "--like: cannot be read as CSV"),
+        (["data", "--unit", "customer", "--like", "rows.csv"], "--like: is for CSV files only"),
+        (["data", "--unit", "customer", "--header-is-public"], "--header-is-public: is for CSV files only"),
+        (["rows.jsonl", "--unit", "customer", "--header-is-public"], "JSON lines have no header"),
+        (["wide.csv", "--unit", "customer", "--header-is-public"], "is UTF-16"),
         (["taken.yaml", "--unit", "customer"], "is neither .parquet nor .csv"),
         (["data", "--unit", "customer", "--output", "taken.yaml"], "exists, and init never replaces a file"),
         (["data", "--unit", "customer", "--output", "none/job.yaml"], "is in a folder that does not exist"),
@@ -165,3 +183,95 @@ def test_no_message_repeats_a_first_line_that_may_be_a_row(shop: Path, call: Cal
     assert said.code == 2
     assert "north" not in said.err + said.out
     assert "did you mean" not in said.err
+
+
+SAMPLE = "customer;region;price;zip;on;at\nx1;a;1,5;01234;2026-01-05;2026-01-05 10:00:00\nx2;b;12,25;12345;;\n"
+
+
+def test_names_and_types_come_from_a_public_sample_and_from_no_row(shop: Path, call: Call) -> None:
+    (shop / "sample.csv").write_text(SAMPLE)
+    (shop / "all.csv.gz").write_bytes(gzip.compress((SAMPLE.splitlines()[0] + "\nann;1;2;3;4;5\n").encode()))
+    assert call("init", "all.csv.gz", "--unit", "customer", "--like", "sample.csv", "--types", "at=string").code == 0
+    job = job_file.load("job.yaml").job
+    assert (job.source.csv, job.dataset, job.source.delimiter, job.source.decimal) == ("all.csv.gz", "all", ";", ",")
+    assert job.source.types == {
+        "customer": "string", "region": "string", "price": "double", "zip": "string", "on": "date", "at": "string",
+    }  # fmt: skip
+    assert "ann" not in (shop / "job.yaml").read_text()
+    assert call("plan", "job.yaml").code == 0
+    (shop / "like.jsonl").write_text('{"customer": "x", "n": 1, "price": 1.5, "in": {"a": 1}}\n')
+    assert call("init", "rows.jsonl", "--unit", "customer", "--like", "like.jsonl", "--output", "b.yaml").code == 0
+    source = job_file.load("b.yaml").job.source
+    assert (source.jsonl, source.types) == ("rows.jsonl", {"customer": "string", "n": "int64", "price": "double"})
+
+
+def test_a_public_header_gives_names_and_the_types_are_to_be_filled_in(shop: Path, call: Call) -> None:
+    assert call("init", "rows.csv", "--unit", "customer", "--header-is-public", "--types", "price=double").code == 0
+    text = (shop / "job.yaml").read_text()
+    source = job_file.load("job.yaml").job.source
+    assert source.types == {"customer": "string", "region": "string", "price": "double", "sold_at": "string"}
+    assert "# TO FILL IN: all columns are text here." in text
+    assert "ann" not in text
+    assert call("plan", "job.yaml").code == 0
+
+
+def test_without_types_the_message_has_two_lines_of_duckdb_that_work(shop: Path, call: Call) -> None:
+    said = call("init", "rows.csv", "--unit", "customer")
+    assert (said.code, said.out) == (2, "")
+    first, copy, again = said.err.splitlines()
+    assert first.startswith("error: --types: is required for CSV and JSON lines")
+    assert "--like SAMPLE" in first
+    assert "--header-is-public" in first
+    program, flag, statement = shlex.split(copy)
+    assert (program, flag) == ("duckdb", "-c")
+    duckdb.sql(statement)
+    assert call(*shlex.split(again)[1:]).code == 0
+    assert job_file.load("job.yaml").job.source.parquet == "data.parquet"
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "group", "summed"),
+    [
+        ("order_id", pa.int64(), False, False),
+        ("OrderKey", pa.int64(), False, False),
+        ("orderkey", pa.float64(), False, False),
+        ("row_number", pa.int64(), False, False),
+        ("rowid", pa.int32(), False, False),
+        ("is_new", pa.int64(), False, False),
+        ("returned_flag", pa.float64(), False, False),
+        ("status_code", pa.int32(), False, False),
+        ("something", pa.int64(), False, False),
+        ("store", pa.int16(), True, False),
+        ("gender", pa.int8(), True, False),
+        ("segment", pa.uint8(), True, False),
+        ("row_no", pa.int16(), False, False),
+        ("quantity", pa.int16(), False, True),
+        ("total_price", pa.int64(), False, True),
+        ("price", pa.decimal128(10, 2), False, True),
+        ("reading", pa.float32(), False, True),
+        ("city", pa.string(), True, False),
+        ("active", pa.bool_(), True, False),
+    ],
+)
+def test_ids_codes_and_flags_are_never_summed_and_narrow_codes_are_groups(
+    name: str, kind: pa.DataType, group: bool, summed: bool
+) -> None:
+    schema = pa.schema([("who", pa.int64()), (name, kind)])
+    source = FirstSource(pattern="x.parquet", files=("x.parquet",), types={}, schema=schema)
+    text = first_job.text(source, ["who"], "shop", "job.yaml")
+    assert (f"partition_by: [{name}]" in text) == group
+    assert (f"kind: sum, column: {name}," in text) == summed
+    number = not (pa.types.is_string(kind) or pa.types.is_boolean(kind))
+    assert (f"# not summed, since they may be ids, codes or flags: {name}" in text) == (number and not summed)
+
+
+def test_names_of_folders_become_columns_with_the_narrowest_type_that_they_fit(shop: Path, call: Call) -> None:
+    for week, branch in (("2026-01-05", "7"), ("__HIVE_DEFAULT_PARTITION__", "12")):
+        folder = shop / "hive" / f"week={week}" / f"branch={branch}" / "kind=k%20b"
+        folder.mkdir(parents=True)
+        pa.parquet.write_table(purchases(1, 40), folder / "part.parquet")
+    assert call("init", "hive", "--unit", "customer").code == 0
+    job = job_file.load("job.yaml").job
+    assert job.source.parquet == "hive/**/*.parquet"
+    assert job.source.hive == {"week": "date", "branch": "int64", "kind": "string"}
+    assert call("plan", "job.yaml").code == 0

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv
+import pyarrow.json
 import pyarrow.parquet
 import pytest
 
@@ -189,6 +190,25 @@ def test_prepared_examples_are_taken_as_they_are(tmp_path: pathlib.Path, shop_mo
         found = pa.parquet.read_table(output)
         assert found.column_names == (["customer"] if "parquet" in source else []) + ["probability"]
         assert found.column("probability").equals(shop_model.predict(examples).column("probability"))
+
+
+def test_predictions_are_written_as_the_end_of_the_name_says(
+    tmp_path: pathlib.Path, shop_model: Artefact, call: Call
+) -> None:
+    rows(tmp_path, parts=1)
+    for name in ("a.parquet", "b.CSV", "c.jsonl"):
+        said = call("predict", tmp_path / "model", tmp_path / "rows/*", "--output", tmp_path / name)
+        assert said.code == 0, said.err
+    wanted = sorted_pairs(pa.parquet.read_table(tmp_path / "a.parquet"), "customer", "probability")
+    assert sorted_pairs(pa.csv.read_csv(tmp_path / "b.CSV"), "customer", "probability") == wanted
+    assert sorted_pairs(pa.json.read_json(tmp_path / "c.jsonl"), "customer", "probability") == wanted
+    # Without a unit a prediction is the only column, and CSV would have no line for a null.
+    pa.csv.write_csv(by_hand([purchases(0, 40)]).select(["visits", "double", "product"]), tmp_path / "examples.csv")
+    said = call("predict", tmp_path / "model", tmp_path / "examples.csv", "--examples", "--output", tmp_path / "d.csv")
+    assert said.code == 2
+    assert "column 'probability' is the only column" in said.err
+    assert "name an output that ends in .parquet" in said.err
+    assert not (tmp_path / "d.csv").exists()
 
 
 def test_json_says_what_was_written(tmp_path: pathlib.Path, shop_model: Artefact, call: Call) -> None:

@@ -40,7 +40,9 @@ def test_a_pattern_that_names_no_files_is_refused(tmp_path: pathlib.Path, patter
 def test_gzipped_files_are_refused_once_by_name(tmp_path: pathlib.Path) -> None:
     for name in ("a.csv.gz", "b.CSV.GZ", "c.csv"):
         (tmp_path / name).write_bytes(b"")
-    words = r"a.csv.gz' and 1 more: is gzipped; gzipped files are not read; unpack with gunzip"
+    words = (
+        r"a.csv.gz' and 1 more: is compressed; only CSV and JSON lines of a source are read .*; unpack it with gunzip"
+    )
     with pytest.raises(RequestError, match=words) as caught:
         source_files.find("*", tmp_path)
     assert len(str(caught.value).splitlines()) == 1

@@ -57,7 +57,7 @@ def test_a_plan_shows_noise_error_selection_and_cost() -> None:
         "1.2%",
         "depends on group size",
         "[bold]price",
-        "weighted gaussian; a group of 33 users has a 50% chance of being published, a group of fewer than 5 has none",
+        "weighted gaussian; half of the groups of 33 users appear, none of fewer than 5",
         "partitions: the public list",
         "biased upwards",
     ):
