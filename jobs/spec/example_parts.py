@@ -117,6 +117,7 @@ PARTS: dict[str, tuple[str, ...]] = {
         timestamp_format: "%d.%m.%Y %H:%M"
         formats: {birth: "%d %b %Y"}
         """,
+        "{parquet: visits, hive: {week: date}, optional: [shop]}",
         '{csv: "orders/*.csv", types: {CUSTOMER_ID: string, AMOUNT: double}, quoted: false}',
         '{jsonl: "visits/*.jsonl", types: {customer: string, day: date}}',
     ),

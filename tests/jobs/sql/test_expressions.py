@@ -392,7 +392,7 @@ def test_expressions_travel_without_their_connection_and_give_the_same() -> None
         (None, {"a": "chr(text)"}, ["columns.a", "chr"]),
         (None, {"a": "lowr(text)"}, ["columns.a", "did you mean 'lower'?"]),
         ("random() < 0.5", {}, ["where", "'random'", "must be deterministic"]),
-        ("now() > moment", {}, ["where", "'now'", "a parameter (params:)"]),
+        ("now() > moment", {}, ["where", "uses now: the day of a run must not choose rows", "--param day="]),
         ('text = "north"', {}, ["where", "'north'", "text takes single quotes"]),
         ("north = text", {}, ["where", "'north', which the source does not have; columns: "]),
         ("n >> 3 AND", {}, ["where", "it ends before it is complete"]),
