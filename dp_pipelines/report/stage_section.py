@@ -17,7 +17,7 @@ from markupsafe import Markup
 from dp_pipelines.metrics import registry
 from dp_pipelines.metrics.base import Metric
 from dp_pipelines.release import shown_rows, verdicts
-from dp_pipelines.report import clamp_warnings, compare_text, kept_text
+from dp_pipelines.report import clamp_warnings, compare_text, kept_text, range_text
 from dp_pipelines.report.chart_choices import POINTS, finest, panels_over_time, rollup_order, row_parts
 from dp_pipelines.report.charts import (
     Series,
@@ -76,7 +76,11 @@ def stage_section(name: str, stage: Mapping[str, Any], path: pathlib.Path | None
         "most": _chosen_partitions(stage),
         "limits": [text(sentence) for sentence in sequence(stage.get("limits"))],
         "compare": compare_text.section(stage.get("compare")),
-        "kept": [*kept_text.lines(stage.get("kept"), unit), *clamp_warnings.lines(stage)],
+        "kept": [
+            *kept_text.lines(stage.get("kept"), unit),
+            *clamp_warnings.lines(stage),
+            *range_text.lines(stage, unit),
+        ],
         "rows": 0,
         "plots": [],
         "spreads": [],
