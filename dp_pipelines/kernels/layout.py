@@ -2,8 +2,8 @@
 
 In: an Arrow table of events. Out: a table with columns u0.. (unit), p0.. (partition, dictionary-encoded), v0.. (lattice values
 of clamped values, int32), c0.. (numbers of cells, int32), d0.. (lists of different values), r (row id), s0.. (summands of
-clipped sums, int64 lattice values), w0.. (vectors, fixed-size lists of int32 lattice values), x0.. (features of second
-moments, int16 lattice values).
+clipped sums, int64 lattice values), a0.. (amounts, int64 parts of their end), w0.. (vectors, fixed-size lists of int32 lattice
+values), x0.. (features of second moments, int16 lattice values).
 Holds: each row is made from one row alone; rows without a unit are dropped, and with a public list rows of other partitions.
 Runners copy every shuffled byte several times, so columns are as narrow as their values allow; that decides nothing else,
 since keys are compared by value.
@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dp_pipelines.errors import RequestError
-from dp_pipelines.kernels import keys
+from dp_pipelines.kernels import amounts, keys
 from dp_pipelines.kernels.cells import Cells
 from dp_pipelines.kernels.columns import gather
 from dp_pipelines.kernels.columns.column_types import check_value_type
@@ -60,6 +60,7 @@ class Layout:
         distinct: (column, bound) of each statistic that counts different values; None: `max_rows_per_partition`.
         vectors: (column, lattice) of each sum of vectors that is clipped per unit and partition.
         moments: the features of each sum of products.
+        amounts: (column, end) of each sum of which a unit's whole amount is measured, whatever the bounds keep of it.
         max_partitions, max_rows_per_partition: bounds of one unit (L0, Linf).
         max_rows: bound on a unit's rows in all; replaces the two above.
         public: the public partitions, or one sequence of values (or an array) per partition column; None: they are private; empty
@@ -75,6 +76,7 @@ class Layout:
     distinct: tuple[tuple[str, int | None], ...] = ()
     vectors: tuple[tuple[str, VectorLattice], ...] = ()
     moments: tuple[Moments, ...] = ()
+    amounts: tuple[tuple[str, float], ...] = ()
     max_partitions: int
     max_rows_per_partition: int = 1
     max_rows: int | None = None
@@ -131,6 +133,7 @@ class Layout:
     def value_names(self) -> list[str]:
         """Wire names of the values, of the cells that they fall into, and of the features of second moments."""
         names = [f"v{i}" for i in range(len(self.values))] + [f"c{i}" for i in range(len(self.cells))]
+        names += [f"a{i}" for i in range(len(self.amounts))]
         return names + [name for moments in self.moments for name in self.feature_names(moments)]
 
     def feature_names(self, moments: Moments) -> list[str]:
@@ -153,7 +156,7 @@ class Layout:
         for name, column in zip(self.unit_names, self.units, strict=True):
             columns[name] = keys.plain_unit(table.column(column))
         columns |= self.wire_keys(table, texts)
-        read = dict.fromkeys(column for column, _ in (*self.values, *self.summands))
+        read = dict.fromkeys(column for column, _ in (*self.values, *self.summands, *self.amounts))
         numbers = {column: numbers_and_nulls(keys.one_array(table.column(column))) for column in read}
         for i, (column, lattice) in enumerate(self.values):
             values, nulls = numbers[column]
@@ -166,6 +169,8 @@ class Layout:
             columns["r"] = keys.comparable(table.column(self.row_id))
         for i, (column, summand) in enumerate(self.summands):
             columns[f"s{i}"] = pa.array(summand.integers(numbers[column][0]))
+        for i, (column, end) in enumerate(self.amounts):
+            columns[f"a{i}"] = pa.array(amounts.of_values(numbers[column][0], end))
         for i, (column, vectors) in enumerate(self.vectors):
             columns[f"w{i}"] = vectors.integers(keys.one_array(table.column(column)))
         for moments in self.moments:
@@ -245,7 +250,7 @@ def _of_types(columns: Sequence[pa.Array], listed: KeyPlaces) -> list[pa.Array]:
 
 
 def _check_columns(schema: pa.Schema, layout: Layout) -> None:
-    numbers = [column for column, _ in (*layout.values, *layout.summands)]
+    numbers = [column for column, _ in (*layout.values, *layout.summands, *layout.amounts)]
     numbers += [column for moments in layout.moments for column in moments.columns]
     names = [*layout.units, *layout.partitions, *numbers]
     names += [c for c, _ in (*layout.cells, *layout.distinct, *layout.vectors)]

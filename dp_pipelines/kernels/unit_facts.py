@@ -3,7 +3,8 @@
 In: wire rows of the units of a shard, or facts about their rows. Out: one vector for each unit, with at most one in each group of
 coordinates. Holds: a unit's vector depends on that unit's rows alone, and not on their order, batches or shards: a batch that was
 reduced before the shuffle carries how many rows it had, as one number for each unit, so that a unit with ten million rows costs
-no memory. Rows that agree in all columns that are read are one row in the draw of the row that is looked at.
+no memory, but for one row of each of its partitions, up to the last cell, where these are counted. Rows that agree in all
+columns that are read are one row in the draw of the row that is looked at.
 """
 
 import dataclasses
@@ -15,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from dp_pipelines.kernels import contributions, keys
+from dp_pipelines.kernels import amounts, contributions, keys
 from dp_pipelines.kernels.columns import gather, hashing
 from dp_pipelines.kernels.columns.hashing import Words
 from dp_pipelines.kernels.contributions import Contributions, Hashed
@@ -48,6 +49,9 @@ class UnitCells:
         edges: rising numbers of rows from 1 at which cells begin; the last cell has no end.
         clamped: columns whose values are compared with their clamps.
         facts: what is asked about one row.
+        pairs: the same of numbers of partitions; none: these are not counted.
+        amounts: where cells of amounts begin (`kernels.amounts`).
+        sums: sums of which the amounts are measured.
 
     >>> UnitCells(edges=(1, 2, 4), clamped=1, facts=2).width
     15
@@ -56,6 +60,9 @@ class UnitCells:
     edges: tuple[int, ...]
     clamped: int
     facts: int
+    pairs: tuple[int, ...] = ()
+    amounts: tuple[int, ...] = ()
+    sums: int = 0
 
     @property
     def width(self) -> int:
@@ -68,14 +75,35 @@ class UnitCells:
         return 2 + 2 * len(self.edges)
 
     @property
-    def before_facts(self) -> int:
-        """Coordinates before those of facts: for each clamped column below, within and above."""
+    def before_pairs(self) -> int:
+        """Coordinates before those of partitions: for each clamped column below, within and above."""
         return self.before_clamped + 3 * self.clamped
+
+    @property
+    def before_sums(self) -> int:
+        """Coordinates before those of amounts: for each cell of partitions the part kept, then the part cut off."""
+        return self.before_pairs + 2 * len(self.pairs)
+
+    @property
+    def before_facts(self) -> int:
+        """Coordinates before those of facts: for each sum and each cell of amounts the part kept, then the part cut off."""
+        return self.before_sums + 2 * len(self.amounts) * self.sums
 
     @property
     def l2_squared(self) -> int:
         """The square of the L2 norm of one unit's vector: at most one for each group (docs/proofs/kept.md)."""
-        return 2 + self.clamped + self.facts
+        return 2 + self.clamped + bool(self.pairs) + self.sums + self.facts
+
+    def counted_pairs(self, layout: Layout) -> Layout | None:
+        """The layout by which a unit's partitions are counted, one row of each; None where they are not.
+
+        Args:
+            layout: the bounds.
+        """
+        if not self.pairs:
+            return None
+        most = max(self.pairs[-1], layout.max_partitions)
+        return dataclasses.replace(layout, max_partitions=most, max_rows_per_partition=1, max_rows=None)
 
 
 def row_hashes(table: pa.Table, columns: Sequence[str], salt: int) -> Words:
@@ -105,28 +133,47 @@ def wire_of(table: pa.Table, layout: Layout, row_columns: Sequence[str], salt: i
     wire = layout.wire(table.append_column(ROW, pa.array(numbers)))
     ones = pa.array(np.ones(wire.num_rows, np.int32))  # of a batch there are at most 2**20
     wire = wire.append_column(OF_UNIT, ones)
+    for index in range(len(layout.amounts)):
+        wire = wire.append_column(of_amount(index), wire.column(f"a{index}"))
     return wire if bounds_rows else wire.append_column(OF_PAIR, ones)
 
 
-def reduce_frequent(wire: pa.Table, layout: Layout, salt: int) -> list[Hashed]:
+def of_amount(index: int) -> str:
+    """The column with the amounts of a unit for which a wire row stands."""
+    return f"amounts_of_unit{index}"
+
+
+def reduce_frequent(wire: pa.Table, layout: Layout, salt: int, cells: UnitCells) -> list[Hashed]:
     """The same rows, those of units with many of them reduced: see `contributions.reduce_frequent`."""
     hashes = contributions.unit_hashes(wire, layout, salt)
     frequent = contributions.frequent_rows(wire, layout, hashes)
     if not frequent.any():
         return [Hashed(wire, hashes)]
-    reduced = reduce(gather.filter_rows(wire, frequent), layout, salt)
+    reduced = reduce(gather.filter_rows(wire, frequent), layout, salt, cells)
     return [Hashed(wire, hashes, ~frequent), Hashed(reduced, contributions.unit_hashes(reduced, layout, salt))]
 
 
-def reduce(wire: pa.Table, layout: Layout, salt: int) -> pa.Table:
-    """The kept rows of a wire table, of which the first of each unit carries its number of rows, and so for each pair."""
+def reduce(wire: pa.Table, layout: Layout, salt: int, cells: UnitCells) -> pa.Table:
+    """The kept rows of a wire table, of which the first of each unit carries its number of rows, and so for each pair.
+
+    Where partitions are counted, one row stays of each that may count.
+    """
     kept = contributions.bound(wire, layout, salt)
     rows, starts = kept.bounded.rows, kept.bounded.starts
+    counted_pairs = cells.counted_pairs(layout)
+    if counted_pairs is not None:
+        pairs = contributions.bound(wire, counted_pairs, salt).bounded.rows
+        rows = np.concatenate([rows, pairs[~np.isin(pairs, rows)]])
     firsts = starts[kept.bounded.first_of_unit]
     units = _units(wire, layout)
+    of_first = units.codes[rows[firsts]]
     of_unit = np.zeros(len(rows), np.int32)
-    of_unit[firsts] = _totals(units.codes, _numbers(wire, OF_UNIT), len(units))[units.codes[rows[firsts]]]
-    carried = {OF_UNIT: of_unit}
+    of_unit[firsts] = _totals(units.codes, _numbers(wire, OF_UNIT), len(units))[of_first]
+    carried: dict[str, NDArray[Any]] = {OF_UNIT: of_unit}
+    for index in range(len(layout.amounts)):
+        whole = amounts.sums(units.codes, _numbers(wire, of_amount(index)), len(units))
+        carried[of_amount(index)] = np.zeros(len(rows), np.int64)
+        carried[of_amount(index)][firsts] = whole[of_first]
     if OF_PAIR in wire.column_names:
         carried[OF_PAIR] = np.zeros(len(rows), np.int32)
         carried[OF_PAIR][starts] = _of_pairs(wire, kept, units.codes)
@@ -169,6 +216,16 @@ def kept_of_units(
     part = counted * PARTS // np.maximum(totals, 1) / PARTS
     vectors[each, place] = part
     vectors[each, place + len(cells.edges)] = 1 - part
+    counted_pairs = cells.counted_pairs(layout)
+    if counted_pairs is not None:
+        stay = kept.bounded.partitions_of_unit()[kept.bounded.first_of_unit]
+        every = _pairs_of_units(wire, counted_pairs, units.codes, salt, len(units))[codes[firsts]]
+        _split(vectors, cells.before_pairs, cells.pairs, stay, every)
+    for index in range(cells.sums):
+        whole_amounts = amounts.sums(units.codes, _numbers(wire, of_amount(index)), len(units))[codes[firsts]]
+        of_rows = np.minimum(_numbers(wire, f"a{index}")[rows], amounts.PARTS_OF_END)
+        stay = amounts.sums(codes, of_rows, len(units))[codes[firsts]]
+        _split(vectors, cells.before_sums + 2 * len(cells.amounts) * index, cells.amounts, stay, whole_amounts)
     if layout.cells:
         looked_at = _least_rows(wire, layout, kept, codes)
         for index in range(len(layout.cells)):
@@ -177,6 +234,31 @@ def kept_of_units(
             at = cells.before_clamped + 3 * index + pc.fill_null(sides, 0).to_numpy()[looked_at]
             vectors[each[known], at[known]] = 1
     return pa.table({name: gather.take(wire.column(name), rows[firsts]) for name in layout.unit_names}), vectors
+
+
+def _split(vectors: Vectors, before: int, edges: tuple[int, ...], stay: Codes, whole: Codes) -> None:
+    """Put each unit into the cell of its whole number, in two parts: how much of it stays, and how much is cut off.
+
+    Args:
+        vectors: one for each unit, which get the parts.
+        before: coordinates before those of these cells.
+        edges: where cells begin.
+        stay, whole: numbers of each unit.
+    """
+    each, place = np.arange(len(whole)), before + np.searchsorted(np.array(edges), whole, side="right") - 1
+    stay = np.minimum(stay, whole)
+    part = np.where(whole > 0, stay * PARTS // np.maximum(whole, 1), PARTS) / PARTS
+    vectors[each, place] = part
+    vectors[each, place + len(edges)] = 1 - part
+
+
+def _pairs_of_units(wire: pa.Table, layout: Layout, units: Codes, salt: int, size: int) -> Codes:
+    """How many partitions each unit has, those among them that the bounds cut off."""
+    bounded = contributions.bound(wire, layout, salt).bounded
+    firsts = bounded.rows[bounded.starts[bounded.first_of_unit]]
+    found = np.zeros(size, np.int64)
+    found[units[firsts]] = bounded.partitions_of_unit()[bounded.first_of_unit]
+    return found
 
 
 def _least_rows(wire: pa.Table, layout: Layout, kept: Contributions, codes: Codes) -> Codes:

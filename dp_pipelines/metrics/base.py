@@ -64,6 +64,9 @@ RollsUp = Literal["sum", "units", "derived"]
 """How a metric takes part in a rollup: a group's number is the sum of those of its parts; a unit counts once in each group; or
 it is computed from sums that add up."""
 
+KeptBy = Literal["rows", "units", "sum", "mean"]
+"""Of what the share that the limits keep tells how much smaller they make a metric's numbers (`release.ranges`)."""
+
 Judged = Literal["zero", "range"]
 """What the error bars of a metric are compared with (`release.verdicts`): zero, or the declared range of its values."""
 
@@ -118,6 +121,10 @@ class Metric:
     """Whether it counts something, so that its true numbers are whole and pages show no decimals of them."""
     rolls_up: ClassVar[RollsUp | None] = None
     """How it takes part in a rollup; None: it takes none."""
+    kept_by: ClassVar[KeptBy | None] = None
+    """What gives its numbers an estimate and a range where a stage has `kept`; None: they have none."""
+    no_range: ClassVar[str] = "the limits may make it larger or smaller, and no kept share says how much"
+    """Why it has none, where `kept_by` is None."""
     scale: ClassVar[PartitionScale | None] = None
     """How values are scaled where bounds differ by partition; `finish` then gives scaled numbers, and `unscaled` values."""
     column: ClassVar[str | None] = None

@@ -31,6 +31,7 @@ class Count(Metric):
     kind, words = "count", "the number of rows"
     judged, ranks, tuned_as = "zero", True, "count"
     takes_stddev, rolls_up, never_negative, whole = True, "sum", True, True
+    kept_by = "rows"
 
     def statistics(self, basis: Basis) -> tuple[Statistic, ...]:
         return (ROWS,)
@@ -58,6 +59,7 @@ class PrivacyIdCount(Metric):
     judged, ranks, tuned_as = "zero", True, "privacy_id_count"
     needs_row_bound = False
     takes_stddev, rolls_up, never_negative, whole = True, "units", True, True
+    kept_by = "units"
 
     def statistics(self, basis: Basis) -> tuple[Statistic, ...]:
         return (UNITS,)
@@ -86,6 +88,7 @@ class DistinctCount(Metric):
     """
 
     kind, words = "distinct_count", "the number of different values"
+    no_range = "a value that the limits cut off of one unit may be kept of another"
     judged, ranks, whole = "zero", True, True
     takes_stddev = True
     column: str  # type: ignore[misc]  # narrows the class variable of metrics without a column

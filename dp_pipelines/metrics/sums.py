@@ -16,7 +16,7 @@ from dp_pipelines import checks
 from dp_pipelines.errors import RequestError
 from dp_pipelines.kernels.lattice import Floats, Lattice, SummandLattice
 from dp_pipelines.kernels.statistics import ClippedUnitSum, Statistic
-from dp_pipelines.metrics.base import Basis, Noisy, ReleasedValues, constant
+from dp_pipelines.metrics.base import Basis, KeptBy, Noisy, ReleasedValues, constant
 from dp_pipelines.metrics.good_from import WITHIN, GoodFrom, Level, of_amount, of_mean, reach
 from dp_pipelines.metrics.lookup_bound import PartitionScale
 from dp_pipelines.metrics.over_column import OverColumn
@@ -47,6 +47,7 @@ class Sum(OverColumn):
     """
 
     kind, words = "sum", "the sum of a column"
+    kept_by = "sum"
     judged, ranks, tuned_as = "zero", True, "sum"
     takes_stddev, rolls_up = True, "sum"
     min_sum_per_partition: float | None = dataclasses.field(default=None, kw_only=True)
@@ -207,6 +208,7 @@ class Mean(_PerRow):
     """
 
     kind, words = "mean", "the mean of a column"
+    kept_by: ClassVar[KeptBy | None] = "mean"
     tuned_as: ClassVar[str | None] = "mean"
     rolls_up = "derived"
     shrink: bool = dataclasses.field(default=False, kw_only=True)

@@ -8,8 +8,9 @@ groups of coordinates (docs/proofs/kept.md), so that its one record holds whatev
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
+from dp_pipelines.kernels import amounts
 from dp_pipelines.kernels.cells import Sides
 from dp_pipelines.kernels.layout import Layout
 from dp_pipelines.kernels.unit_facts import ROW, TWIN, UnitCells
@@ -25,6 +26,9 @@ UNITS = "units"
 
 TIMES = 64
 """The cells of rows end at so many times what the bounds keep of a unit, where no end is declared."""
+
+MOST_PAIRS = 2**16
+"""Partitions of one unit are counted up to here: one row of each must be remembered."""
 
 SINGLE = 8
 """Up to here each number of rows has a cell of its own."""
@@ -44,12 +48,16 @@ class KeptCounts:
         clamped: for each column and range to which values are clamped, the name of the first metric that says so.
         filters: what decides about rows before the query sees them.
         columns: which of them are not null is counted.
+        pairs: numbers of partitions of a unit at which cells begin; none where these are not counted.
+        summed: for each sum whose kept share is measured, the name of the first metric with it.
     """
 
     edges: tuple[int, ...]
     clamped: tuple[str, ...]
     filters: tuple[str, ...]
     columns: tuple[str, ...]
+    pairs: tuple[int, ...] = ()
+    summed: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, query: Query) -> "KeptCounts":
@@ -60,19 +68,20 @@ class KeptCounts:
         ...               bounds=ContributionBounds(max_contributions=4),
         ...               metrics={"paid": Sum("amount", min_value=0, max_value=9)})
         >>> KeptCounts.of(query)
-        KeptCounts(edges=(1, 2, 3, 4, 5, 6, 7, 8, 11, 16, 20), clamped=('paid',), filters=(), columns=('region', 'amount'))
+        KeptCounts(edges=(1, 2, 3, 4, 5, 6, 7, 8, 11, 16, 20), clamped=('paid',), filters=(), columns=('region', 'amount'),
+        pairs=(), summed=())
         """
         assert query.kept is not None
         bounds = query.bounds
         most = bounds.max_rows if bounds.bounds_rows else bounds.max_partitions
         end = query.kept.up_to or min(TIMES * most, LARGEST_END)
-        first: dict[Ends, str] = {}
-        for name, metric in query.sorted_metrics:
-            if (ends := ends_of(metric)) is not None:
-                first.setdefault(ends, name)
+        metrics, kept = query.sorted_metrics, query.kept
+        people = kept.each_metric and not query.is_total and any(metric.kept_by == "units" for _, metric in metrics)
         return cls(
             edges=edges_up_to(end),
-            clamped=tuple(first.values()),
+            clamped=_firsts(query, ends_of) if kept.clamped is None else kept.clamped,
+            pairs=edges_up_to(min(end, MOST_PAIRS)) if people else (),
+            summed=_firsts(query, amount_of if kept.each_metric else _nothing) if kept.summed is None else kept.summed,
             filters=tuple(query.kept.filters),
             columns=tuple(column for column in query.columns if column not in (*query.unit_columns, TWIN)),
         )
@@ -80,7 +89,27 @@ class KeptCounts:
     @property
     def cells(self) -> UnitCells:
         """The coordinates."""
-        return UnitCells(edges=self.edges, clamped=len(self.clamped), facts=len(self.filters) + len(self.columns))
+        return UnitCells(
+            edges=self.edges,
+            clamped=len(self.clamped),
+            facts=len(self.filters) + len(self.columns),
+            pairs=self.pairs,
+            amounts=amounts.edges(self.edges[-1]) if self.summed else (),
+            sums=len(self.summed),
+        )
+
+    def amounts(self, metrics: Mapping[str, Metric]) -> tuple[tuple[str, float], ...]:
+        """The columns of the measured sums with the ends of their clamps that are not 0, as the metrics have them now.
+
+        Args:
+            metrics: of the stage as it runs.
+        """
+        found = []
+        for name in self.summed:
+            ends = ends_of(metrics[name])
+            assert ends is not None
+            found.append((ends[0], max(ends[1:], key=abs)))
+        return tuple(found)
 
     def sides(self, metrics: Mapping[str, Metric]) -> tuple[tuple[str, Sides], ...]:
         """The clamped columns with their ranges, as the metrics have them now: bounds may have been chosen since.
@@ -105,7 +134,8 @@ def as_it_runs(query: Query, bounds: ContributionBounds, metrics: Mapping[str, M
         metrics: of the stage as it runs.
     """
     assert query.kept is not None
-    fixed = dataclasses.replace(query.kept, up_to=KeptCounts.of(query).edges[-1])
+    counts = KeptCounts.of(query)
+    fixed = dataclasses.replace(query.kept, up_to=counts.edges[-1], clamped=counts.clamped, summed=counts.summed)
     return dataclasses.replace(query, bounds=bounds, metrics=metrics, kept=fixed)
 
 
@@ -134,6 +164,31 @@ def ends_of(metric: Metric) -> Ends | None:
     return metric.column, float(low), float(high)
 
 
+def amount_of(metric: Metric) -> Ends | None:
+    """The column and the range of a metric of whose sum the limits can only cut off; None where it has no such sum.
+
+    >>> from dp_pipelines import Mean, Sum
+    >>> amount_of(Sum("amount", min_value=0, max_value=9)), amount_of(Mean("amount", min_value=1, max_value=9))
+    (('amount', 0.0, 9.0), None)
+    """
+    if metric.kept_by not in ("sum", "mean") or metric.clips_partition_sums:
+        return None
+    return ends_of(metric) if 0 in (metric.given("min_value"), metric.given("max_value")) else None
+
+
+def _nothing(metric: Metric) -> Ends | None:
+    return None
+
+
+def _firsts(query: Query, ends_of_metric: Callable[[Metric], Ends | None]) -> tuple[str, ...]:
+    """For each column and range, the name of the first metric with it."""
+    first: dict[Ends, str] = {}
+    for name, metric in query.sorted_metrics:
+        if (ends := ends_of_metric(metric)) is not None:
+            first.setdefault(ends, name)
+    return tuple(first.values())
+
+
 def query_of(query: Query) -> Query:
     """The query that sums the vectors of units."""
     cells = KeptCounts.of(query).cells
@@ -159,11 +214,13 @@ def layout_of(query: Query, metrics: Mapping[str, Metric]) -> Layout:
         query: with its bounds as numbers.
         metrics: of the stage as it runs.
     """
+    counts = KeptCounts.of(query)
     return Layout(
         units=query.unit_columns,
         partitions=query.partition_columns,
         row_id=ROW,
-        cells=KeptCounts.of(query).sides(metrics),
+        cells=counts.sides(metrics),
+        amounts=counts.amounts(metrics),
         max_partitions=query.bounds.max_partitions,
         max_rows_per_partition=query.bounds.max_rows_per_partition,
         max_rows=query.bounds.max_contributions,

@@ -70,6 +70,9 @@ def query_to_json(query: Query) -> dict[str, Any]:
         del fields["kept"]
     else:
         fields["kept"] = dataclasses.asdict(query.kept)
+        for said in ("each_metric", "clamped", "summed"):  # plans without them keep their digests
+            if not fields["kept"][said]:
+                del fields["kept"][said]
     if query.compare is None:  # plans without it keep their digests
         del fields["compare"]
     else:

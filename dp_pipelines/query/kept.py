@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Annotated
 
 from dp_pipelines import checks
+from dp_pipelines.errors import RequestError
 
 COLUMN = "_kept"
 """The column with what is counted of a unit."""
@@ -32,7 +33,11 @@ class Kept:
         share: of the stage's budget, above 0 and below 1.
         up_to: units with at least so many rows are counted together; 64 times the limit of a unit's rows if left out. It must not
             come from the data.
+        each_metric: true measures also which share of people in groups, and of each sum whose range begins or ends at 0, the
+            limits keep, so that these and their means have ranges too.
         filters: what decides about rows before the query sees them, of which a job file knows: `where`, `lookup`.
+        clamped, summed: the metrics that stand for the clamped columns and for the measured sums, where a run has chosen their
+            bounds since; None: what the metrics say.
 
     >>> Kept(share=0.02).share
     0.02
@@ -42,8 +47,14 @@ class Kept:
     up_to: (
         Annotated[int, checks.Whole(low=2, high=LARGEST_END, hint="leave it out, or write e.g. up_to: 1000")] | None
     ) = None
+    each_metric: bool = False
     filters: Sequence[str] = ()
+    clamped: tuple[str, ...] | None = None
+    summed: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         checks.declared(self, "kept.")
+        if not isinstance(self.each_metric, bool):
+            hint = "write each_metric: true, or leave it out"
+            raise RequestError(field="kept.each_metric", message="must be true or false", hint=hint)
         object.__setattr__(self, "filters", tuple(self.filters))

@@ -56,19 +56,24 @@ def shares(noisy: Floats, stddev: float, law: str, counts: KeptCounts, metrics: 
         stddev, law: of the noise of each.
         counts: the meaning of the coordinates.
         metrics: of the stage as it ran.
+
+    Returns:
+        with `each_metric` also `groups`, the share of groups of units that are counted, and `sums`, that of each measured sum.
     """
     cells = counts.cells
     whole, rows = noisy[:2], noisy[2 : cells.before_clamped].reshape(2, -1)
-    sides = noisy[cells.before_clamped : cells.before_facts].reshape(-1, 3)
+    sides = noisy[cells.before_clamped : cells.before_pairs].reshape(-1, 3)
     facts = noisy[cells.before_facts :].reshape(-1, 2)
     columns = counts.sides(metrics)
+    every = float(whole.sum())
+    of_metrics, counted = _of_metrics(noisy, stddev, law, counts, metrics)
     asked = [*counts.filters, *(["not_null"] * len(counts.columns))]
     named = [None] * len(counts.filters) + list(counts.columns)
     units = float(facts.sum(axis=1).mean()) if len(facts) else 0.0
     return {
         "stddev": stddev,
         "whole": share(whole, 0, stddev),
-        "rows": share_of_rows(rows, counts.edges, stddev, law),
+        "rows": share_of_rows(rows, counts.edges, stddev, law) | {"unseen": unseen(rows, every, stddev, law)},
         "values": [
             {"column": column, "low": ends.low, "high": ends.high}
             | {side: share(of_column, at, stddev) for at, side in enumerate(("below", "within", "above"))}
@@ -85,8 +90,33 @@ def shares(noisy: Floats, stddev: float, law: str, counts: KeptCounts, metrics: 
             "rows_cut_off": rows[1].tolist(),
             "values": sides.tolist(),
             "facts": facts.tolist(),
+            **counted,
         },
+        **of_metrics,
     }
+
+
+def _of_metrics(
+    noisy: Floats, stddev: float, law: str, counts: KeptCounts, metrics: Mapping[str, Metric]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The shares of single metrics, where these were measured, and the counts behind them. Arguments as for `shares`."""
+    cells, units = counts.cells, float(noisy[:2].sum())
+    found, counted = dict[str, Any](), dict[str, Any]()
+    if cells.pairs:
+        of_groups = noisy[cells.before_pairs : cells.before_sums].reshape(2, -1)
+        hidden = {"unseen": unseen(of_groups, units, stddev, law)}
+        found["groups"] = share_of_rows(of_groups, cells.pairs, stddev, law) | hidden
+        counted |= {"edges_of_groups": list(cells.pairs), "groups": of_groups.tolist()}
+    if cells.sums:
+        of_sums = noisy[cells.before_sums : cells.before_facts].reshape(cells.sums, 2, len(cells.amounts))
+        found["sums"] = [
+            {"column": column, "end": end}
+            | share_of_sum(parts, cells.amounts, stddev, law)
+            | {"unseen": unseen(parts, units, stddev, law)}
+            for (column, end), parts in zip(counts.amounts(metrics), of_sums, strict=True)
+        ]
+        counted["sums"] = of_sums.tolist()
+    return found, counted
 
 
 def share(group: Floats, place: int, stddev: float) -> dict[str, float | None]:
@@ -134,16 +164,67 @@ def share_of_rows(rows: Floats, edges: tuple[int, ...], stddev: float, law: str)
     """
     begins = np.array(edges, float)
     sizes = np.sqrt(begins * np.append(begins[1:] - 1, begins[-1]))
-    seen = value_bounds.seen(rows.sum(axis=0), stddev, law, FALSE_ALARM, added=2) > 0
+    found, last = _share_of_cells(rows, sizes, stddev, law)
+    return {**found, "at_most": last, "fewer_than": edges[-1]}
+
+
+def share_of_sum(parts: Floats, edges: tuple[int, ...], stddev: float, law: str) -> dict[str, Any]:
+    """About which share of a sum is counted, likewise, of a histogram of units by their amounts.
+
+    Args:
+        parts: units by amount: their parts that are kept, and that are cut off.
+        edges: where the cells of amounts begin.
+        stddev, law: of the noise of each number.
+
+    >>> parts = np.zeros((2, 4))
+    >>> parts[:, 2] = 90.0, 10.0
+    >>> share_of_sum(parts, (0, 100, 141, 200), 1.0, "gaussian")["share"]
+    0.9
+    """
+    begins = np.array(edges, float)
+    begins[0] = begins[1] / 4  # of those below the first edge: half of it, on a logarithmic scale
+    found, last = _share_of_cells(parts, np.sqrt(begins * np.append(begins[1:], begins[-1])), stddev, law)
+    return {**found, "at_most": last}
+
+
+def _share_of_cells(rows: Floats, sizes: Floats, stddev: float, law: str) -> tuple[dict[str, float | None], bool]:
+    """The share of what the units in all cells have, each as much as the middle of its cell, and whether some are in the last."""
+    seen = _seen(rows, stddev, law)
     weights = np.where(seen, sizes, 0.0)
     kept, cut = (float(weights @ part) for part in rows)
     total = kept + cut
-    at_most = {"at_most": bool(seen[-1]), "fewer_than": edges[-1]}
     if not seen.any() or not total > 0:
-        return {**_told(None, None), **at_most}
+        return _told(None, None), bool(seen[-1])
     part = min(max(kept / total, 0.0), 1.0)
     bar = stddev * math.hypot(1 - part, part) * float(np.linalg.norm(weights)) / total
-    return {**_told(part, bar), **at_most}
+    return _told(part, bar), bool(seen[-1])
+
+
+def unseen(rows: Floats, units: float, stddev: float, law: str) -> float:
+    """The share of units in cells that do not stand out of the noise, so that the share of rows says nothing of them.
+
+    Args:
+        rows: as for `share_of_rows`.
+        units: how many units there are, by a noisy count.
+        stddev, law: of the noise of each number.
+
+    Returns:
+        a number from 0 to 1; 1 where no units stand out at all.
+
+    >>> round(unseen(np.array([[900.0, 2.0], [0.0, 98.0]]), 1000.0, 1.0, "gaussian"), 3)
+    0.0
+    >>> round(unseen(np.array([[900.0, 60.0], [0.0, 40.0]]), 1000.0, 100.0, "gaussian"), 3)
+    0.1
+    """
+    if not units > 0:
+        return 1.0
+    inside = float(rows.sum(axis=0)[_seen(rows, stddev, law)].sum())
+    return min(max(1 - inside / units, 0.0), 1.0)
+
+
+def _seen(rows: Floats, stddev: float, law: str) -> NDArray[np.bool_]:
+    """Which cells of numbers of rows stand out of the noise, alone or with their neighbours."""
+    return np.asarray(value_bounds.seen(rows.sum(axis=0), stddev, law, FALSE_ALARM, added=2) > 0)
 
 
 def _of_all(holds: float, units: float, facts: int, stddev: float) -> dict[str, float | None]:

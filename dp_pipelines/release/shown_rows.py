@@ -55,6 +55,11 @@ class ShownRows:
     top: bool = False
     leaves: ShownLeaves | None = None
 
+    @property
+    def chooses_by_number(self) -> bool:
+        """Whether it leaves rows out by the order of their released numbers, so that these are too high or low on average."""
+        return self.limit is not None and any(one.column not in self.ranks for one in self.order_by)
+
     def of(self, table: pa.Table, large: Mapping[str, Any] | None = None) -> tuple[pa.Table, dict[str, Any]]:
         """The rows that are published, sorted by key, and what the manifest says of them.
 

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from dp_pipelines.metrics import registry
 from dp_pipelines.query.best import RANK
 from dp_pipelines.query.order_by import SortColumn
+from dp_pipelines.query.range_columns import ENDS
 from dp_pipelines.release.shown_rows import in_order
 from dp_pipelines.report.key_text import key_text, label
 from dp_pipelines.report.numbers import ERROR_BAR
@@ -186,7 +187,8 @@ def of_table(table: pa.Table, partition_by: Sequence[str] | None = None) -> Publ
         metrics = [n for n in names if n not in keys and f"{n}_stddev" in names]
     else:
         metrics = [n for n in names if f"{n}_stddev" in names]
-        keys = [n for n in names if n not in metrics and n.removesuffix("_stddev") not in metrics]
+        beside = {f"{metric}_{part}" for metric in metrics for part in ("stddev", *ENDS)}
+        keys = [n for n in names if n not in metrics and n not in beside]
     return Published(
         table=table,
         keys=tuple(_key(name, table.column(name)) for name in keys),
@@ -199,6 +201,25 @@ def of_table(table: pa.Table, partition_by: Sequence[str] | None = None) -> Publ
             found for n in metrics if (found := _lists(n, table.column(n), table.column(f"{n}_stddev"))) is not None
         ),
     )
+
+
+def range_ends(table: pa.Table, name: str) -> Floats | None:
+    """Return both ends of the ranges of a metric, NaN for none; None where none has a high end.
+
+    Args:
+        table: the published table.
+        name: of the metric.
+
+    >>> range_ends(pa.table({"n": [2.0], "n_stddev": [1.0], "n_low": [0.5], "n_high": [4.5]}), "n").tolist()
+    [[0.5], [4.5]]
+    """
+    columns = [f"{name}_low", f"{name}_high"]
+    if not all(column in table.column_names and f"{column}_stddev" not in table.column_names for column in columns):
+        return None
+    if not all(_is_number(table.schema.field(column).type) for column in columns):
+        return None
+    ends = np.array([_floats(table.column(column)) for column in columns])
+    return ends if np.isfinite(ends[1]).any() else None
 
 
 def ranking(published: Published, kinds: Mapping[str, object]) -> Numbers:

@@ -15,6 +15,7 @@ from dp_pipelines.kernels import accumulate, partitions_per_unit, shard, sizes, 
 from dp_pipelines.kernels.columns.long_text import Texts, apart
 from dp_pipelines.kernels.contributions import Hashed
 from dp_pipelines.kernels.layout import LARGEST_BATCH, Layout
+from dp_pipelines.kernels.unit_facts import UnitCells
 from dp_pipelines.plan_stages import kept_counts, one_partition
 from dp_pipelines.plan_stages.kept_counts import KeptCounts
 from dp_pipelines.planning.stage import StagePlan
@@ -101,10 +102,17 @@ class CountedToShards(ToShards):
     """Like `ToShards`, for rows that each stand for a stated number of rows."""
 
     def __init__(
-        self, layout: Layout, shards: int, salt: int, row_columns: tuple[str, ...], *, bounds_rows: bool
+        self,
+        layout: Layout,
+        shards: int,
+        salt: int,
+        row_columns: tuple[str, ...],
+        cells: UnitCells,
+        *,
+        bounds_rows: bool,
     ) -> None:
         super().__init__(layout, shards, salt)
-        self._row_columns, self._bounds_rows = row_columns, bounds_rows
+        self._row_columns, self._cells, self._bounds_rows = row_columns, cells, bounds_rows
 
     @classmethod
     def of(cls, query: Query, shards: int, salt: int) -> "CountedToShards":
@@ -113,14 +121,15 @@ class CountedToShards(ToShards):
         # If no value is compared, no row is looked at, and rows need not be told apart.
         read = query.columns if layout.cells else ()
         told_apart = (query.row_id,) if query.row_id else read
-        return cls(layout, shards, salt, told_apart, bounds_rows=query.bounds.bounds_rows)
+        cells = KeptCounts.of(query).cells
+        return cls(layout, shards, salt, told_apart, cells, bounds_rows=query.bounds.bounds_rows)
 
     def _parts(self, table: pa.Table, texts: Texts) -> Iterator[Hashed]:
         """The wire form; no key is published, so no text travels."""
         for begin in range(0, max(table.num_rows, 1), LARGEST_BATCH):
             part = table.slice(begin, LARGEST_BATCH)
             wire = unit_facts.wire_of(part, self._layout, self._row_columns, self._salt, bounds_rows=self._bounds_rows)
-            yield from unit_facts.reduce_frequent(wire, self._layout, self._salt)
+            yield from unit_facts.reduce_frequent(wire, self._layout, self._salt, self._cells)
 
 
 class FirstToShards(GatheringStep):

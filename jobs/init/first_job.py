@@ -102,8 +102,9 @@ def text(source: FirstSource, unit: Sequence[str], dataset: str, name: str) -> s
             "    bounds: {max_contributions_per_partition: 16}",
         ]
     lines += [
-        "    # For 2% of the budget the report tells how much the bounds cut off and how many values are null.",
-        "    kept: {share: 0.02}",
+        "    # For 2% of the budget the report tells how much the bounds cut off and how many values are null, and gives ranges",
+        "    # for the true numbers.",
+        "    kept: {share: 0.02, each_metric: true}",
         "    metrics:",
         *_metrics([*by, *source.schema.names], amounts),
         *(f"      {line}" for line in _also("not summed, since they may be ids, codes or flags", no_amounts)),

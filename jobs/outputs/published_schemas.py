@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from dp_pipelines.query.compare import METRIC, number_columns
 from dp_pipelines.query.query import Query
+from dp_pipelines.query.range_columns import range_fields
 from dp_pipelines.query.released_schema import released_schema
 from dp_pipelines.query.rollup import LEVEL, REST
 from dp_pipelines.report.compare_text import FILE as COMPARISON
@@ -38,6 +39,8 @@ def published_schemas(
         if name in with_rest and REST not in released.names:
             place = 1 + max(released.get_field_index(column) for column in (LEVEL, *query.partition_columns))
             found[name] = released.insert(place, pa.field(REST, pa.bool_()))
+        for field in range_fields(query):
+            found[name] = found[name].append(field)
         if query.compare is not None:
             numbers = [(column, pa.float64()) for column in number_columns(query.compare.intervals)]
             by = released.field(query.compare.by)

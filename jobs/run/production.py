@@ -27,12 +27,15 @@ from dp_pipelines.planning import describe, limits
 from dp_pipelines.planning.noise_levels import passing_noise
 from dp_pipelines.planning.plan import Plan
 from dp_pipelines.planning.stage import StagePlan
-from dp_pipelines.release import manifest, shown_rows, staging, verdicts
+from dp_pipelines.release import manifest, ranges, shown_rows, staging, verdicts
 from dp_pipelines.release.kept_shares import JOINED
 from dp_pipelines.training.kept_draws import Draws
 
 SHOWN = f"shown{staging.UNFINISHED}"
 """The folder, beside the staged tables, of those that are published instead: with the rows that a job shows."""
+
+RANGED = f"ranged{staging.UNFINISHED}"
+"""The folder of the tables that are published with the ranges of their numbers."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -162,6 +165,7 @@ class Production:
                         entry["bounds"] = list(family[1:]) if family is not None else None
                         entry["within"] = list(phases.within_of(self.plan.queries[described["name"]].metrics[name]))
         published_files = self._shown(content["stages"], folder, files)
+        published_files |= self._with_ranges(content["stages"], folder, published_files, published)
         # What the numbers are worth is said of all that was released, also where fewer rows are shown.
         content["stages"] = verdicts.with_verdicts(content["stages"], files)
         if self.plan.trained:
@@ -229,6 +233,28 @@ class Production:
             published[name] = folder / SHOWN / name
             published[name].parent.mkdir(mode=0o700, exist_ok=True)
             staging.write_release(table, published[name], shown.keys if shown.leaves is None else shown.leaves.keys)
+        return published
+
+    def _with_ranges(
+        self, stages: Sequence[dict[str, Any]], folder: pathlib.Path, files: Mapping[str, pathlib.Path],
+        ran: Mapping[str, StagePlan],
+    ) -> dict[str, pathlib.Path]:  # fmt: skip
+        """The files of stages that say what their limits cut off, with the ranges that follow; their entries say from what."""
+        published = {}
+        for described in stages:
+            if ranges.ENTRY not in described or not described["metrics"]:
+                continue
+            name, query = f"{described['name']}.parquet", ran[described["name"]].query
+            query = dataclasses.replace(
+                self.plan.queries[described["name"]], metrics=query.metrics, bounds=query.bounds
+            )
+            shown = self.request.shown.get(described["name"])
+            found = ranges.of_stage(query, described, chosen=shown is not None and shown.chooses_by_number)
+            for metric, range_ in found.items():
+                described["metrics"][metric][ranges.ENTRY] = range_.to_json(total=query.is_total)
+            published[name] = folder / RANGED / name
+            published[name].parent.mkdir(mode=0o700, exist_ok=True)
+            ranges.write(files[name], published[name], query, found)
         return published
 
 

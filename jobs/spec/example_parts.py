@@ -246,7 +246,7 @@ PARTS: dict[str, tuple[str, ...]] = {
     "TopPartitions": ("{k: 20, by: buyers}",),
     "BestPartitions": ("{k: 3, by: buyers, mechanism: permute_and_flip}",),
     "RollupModel": ("{levels: [[], [PRODUCT], [PRODUCT, week]], shares: [1, 4, 16]}",),
-    "KeptModel": ("{share: 0.02, up_to: 4096}",),
+    "KeptModel": ("{share: 0.02, up_to: 4096, each_metric: true}",),
     "BoundByPartition": ("{lookup: MAX_PRICE, default: 1000}",),
     "CountMetric": ("{kind: count, weight: 2}", "{kind: count, stddev: 40}"),
     "PrivacyIdCountMetric": ("{kind: privacy_id_count, weight: 2}", "{kind: privacy_id_count, stddev: 10}"),

@@ -111,7 +111,7 @@ class BestPartitions(DeclaredFields):
     by: Annotated[str, Field(description="The one metric of the stage, which is compared.")]
 
 
-@made_of(Kept, leave_out=("filters",))
+@made_of(Kept, leave_out=("filters", "clamped", "summed"))
 class KeptModel(DeclaredModel[Kept]):
     """What the bounds cut off, and how sound the rows are, for a share of the stage's budget."""
 

@@ -17,10 +17,11 @@ from rich.table import Table
 
 from dp_pipelines.metrics.base import RAW
 from dp_pipelines.release import finest_rows, shown_rows, verdicts
-from dp_pipelines.report import chart_choices, clamp_warnings, compare_text, kept_text, released_table
+from dp_pipelines.report import chart_choices, clamp_warnings, compare_text, kept_text, range_text, released_table
 from dp_pipelines.report.key_text import key_text
 from dp_pipelines.report.numbers import with_error_bar
 from dp_pipelines.report.released_table import Codes, Floats, Lists, Numbers, Published
+from dp_pipelines.report.words.unit_name import unit_name
 
 FIRST_ROWS = 10
 FIRST_OF_LIST = 3
@@ -104,12 +105,18 @@ def first_rows(path: pathlib.Path, stage: Mapping[str, Any]) -> FirstRows:
     )  # fmt: skip
     metrics = published.in_order
     columns = [_key_texts(published, key.name, order.rows) for key in published.keys]
-    columns += [_cells(metric.taken(order.rows), verdicts.range_of(entries.get(metric.name, {}))) for metric in metrics]
+    headings = []
+    for metric in metrics:
+        columns.append(_cells(metric.taken(order.rows), verdicts.range_of(entries.get(metric.name, {}))))
+        headings.append(metric.name)
+        if (likely := _ranges(published, metric.name, order.rows)) is not None:
+            columns.append(likely)
+            headings.append(f"{metric.name}, {range_text.HEADING}")
     found = verdicts.told(published.table, stage)
     nothing = verdicts.nothing_published(stage) if published.table.num_rows == 0 else ""
     return FirstRows(
         keys=tuple(key.name for key in published.keys),
-        metrics=tuple(metric.name for metric in metrics),
+        metrics=tuple(headings),
         rows=published.table.num_rows,
         cells=tuple(zip(*columns, strict=True)),
         ordered_by=order.by,
@@ -167,7 +174,12 @@ def notes_of(manifest: Mapping[str, Any], stage: str) -> list[str]:
     """What stands below the first rows of a stage: which metrics are shrunk, its limits in words, and what these cut off."""
     unit = str(manifest.get("privacy_unit") or "unit")
     said: Mapping[str, Any] = next((e for e in manifest.get("stages", []) if e.get("name") == stage), {})
-    limits = (*said.get("limits", []), *kept_text.lines(said.get("kept"), unit), *clamp_warnings.lines(said))
+    cut_off = (
+        *kept_text.lines(said.get("kept"), unit),
+        *clamp_warnings.lines(said),
+        *range_text.lines(said, unit_name(unit)),
+    )
+    limits = (*said.get("limits", []), *cut_off)
     compared = compare_text.lines(said.get("compare"))
     return [*map(shrinkage_note, shrunk_metrics(manifest, stage)), *map(shown, (*compared, *limits))]
 
@@ -221,6 +233,16 @@ def _cells(metric: Numbers | Lists, within: tuple[float, float] | None) -> list[
     pairs = zip(metric.values[:, :FIRST_OF_LIST], metric.stddevs[:, :FIRST_OF_LIST], strict=True)
     listed = (_with_bars(values, stddevs, within) for values, stddevs in pairs)
     return [verdicts.NOISE if set(cells) == {verdicts.NOISE} else ", ".join(cells) + more for cells in listed]
+
+
+def _ranges(published: Published, name: str, rows: Codes) -> list[str] | None:
+    """The ranges of a metric; None where none is published."""
+    ends = released_table.range_ends(published.table, name)
+    return (
+        None
+        if ends is None
+        else [range_text.range_in_words(*pair) for pair in zip(*ends[:, rows].tolist(), strict=True)]
+    )
 
 
 def _with_bars(values: Floats, stddevs: Floats, within: tuple[float, float] | None) -> list[str]:

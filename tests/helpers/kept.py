@@ -34,7 +34,9 @@ class Scales:
     laplace_scale = Fraction(4096)
 
 
-def query_of(pair: nb.Neighbours, metrics: dict[str, Any], up_to: int | None = None) -> Query:
+def query_of(
+    pair: nb.Neighbours, metrics: dict[str, Any], up_to: int | None = None, *, each_metric: bool = False
+) -> Query:
     """A query with the columns and bounds of neighbouring tables."""
     layout = pair.layout
     if layout.max_rows is not None:
@@ -49,7 +51,7 @@ def query_of(pair: nb.Neighbours, metrics: dict[str, Any], up_to: int | None = N
     listed = {} if layout.public is None else {"partitions": PublicPartitions(keys=list(layout.public))}
     return Query(
         privacy_unit=layout.units, partition_by=layout.partitions, bounds=bounds, metrics=metrics,
-        row_id=layout.row_id, kept=Kept(share=0.1, up_to=up_to), **listed,
+        row_id=layout.row_id, kept=Kept(share=0.1, up_to=up_to, each_metric=each_metric), **listed,
     )  # fmt: skip
 
 

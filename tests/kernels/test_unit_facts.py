@@ -1,6 +1,7 @@
 """What is counted once for each unit: beside a plain program, and whatever the batches, shards, order and other units."""
 
 import collections
+import math
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dp_pipelines as dp
-from dp_pipelines.kernels import contributions, unit_facts
+from dp_pipelines.kernels import amounts, contributions, unit_facts
 from dp_pipelines.plan_stages import kept_counts
 from dp_pipelines.plan_stages.kept_counts import KeptCounts
 from dp_pipelines.query.query import ContributionBounds, Query
@@ -36,13 +37,12 @@ def table_of(rows: list[tuple[int, str | None, float | None]]) -> pa.Table:
     )
 
 
-def asked(bounds: ContributionBounds, **changes: Any) -> Query:
+def asked(bounds: ContributionBounds, *, each_metric: bool = False, **changes: Any) -> Query:
     metrics: dict[str, dp.Metric] = {"users": dp.PrivacyIdCount()}
     if bounds.bounds_rows:
         metrics["paid"] = dp.Sum("x", min_value=0, max_value=10)
-    return Query(
-        privacy_unit="u", partition_by="p", bounds=bounds, metrics=metrics, kept=dp.Kept(share=0.1, up_to=16), **changes
-    )
+    kept_of = dp.Kept(share=0.1, up_to=16, each_metric=each_metric)
+    return Query(privacy_unit="u", partition_by="p", bounds=bounds, metrics=metrics, kept=kept_of, **changes)
 
 
 def kept_by_hand(rows: list[Any], unit: int, query: Query) -> int:
@@ -92,6 +92,43 @@ def test_whole_units_and_parts_of_rows_are_those_of_a_plain_program(rows, bounds
         cell = int(np.searchsorted(cells.edges, number, side="right")) - 1
         parts[:, cell] = stays * 1024 // number / 1024, 1 - stays * 1024 // number / 1024
         assert vector[2 : cells.before_clamped].tolist() == parts.ravel().tolist()
+
+
+def bounded_by_hand(rows: list[Any], unit: int, query: Query) -> tuple[int, float]:
+    """In how many partitions a unit is counted, and how much of its x, in parts of 10; which rows stay, the hashes say."""
+    layout = kept_counts.layout_of(query, query.metrics)
+    mine = table_of([row for row in rows if row[0] == unit])
+    told_apart = query.columns if layout.cells else ()
+    wire = unit_facts.wire_of(mine, layout, told_apart, nb.SALT, bounds_rows=query.bounds.bounds_rows)
+    places = contributions.bound(wire, layout, nb.SALT).bounded.rows
+    kept_rows = mine.take(pa.array(places)).to_pylist()
+    return len({row["p"] for row in kept_rows}), sum(min(max(row["x"] or 0, 0), 10) for row in kept_rows) / 10
+
+
+@settings(max_examples=examples(60, 600), deadline=None)
+@given(rows=ROWS, bounds=BOUNDS, frequent=st.sampled_from([0, 2, 64]), data=st.data())
+def test_parts_of_partitions_and_of_sums_are_those_of_a_plain_program(rows, bounds, frequent, data) -> None:
+    query = asked(bounds, each_metric=True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(contributions, "FREQUENT", frequent)
+        made = kept.made_rows(table_of(rows), query, data.draw(nb.ways(len(rows))))
+    found, cells = kept.vectors_of(made, ("u",)), KeptCounts.of(query).cells
+    assert cells.pairs[-1] == 16
+    assert cells.sums == bounds.bounds_rows
+    for unit in {u for u, _, _ in rows}:
+        mine, vector = [row for row in rows if row[0] == unit], found[(str(unit),)]
+        stay, paid = bounded_by_hand(rows, unit, query)
+        whole = len({p for _, p, _ in mine})
+        of_pairs = vector[cells.before_pairs : cells.before_sums].reshape(2, -1)
+        assert of_pairs[:, whole - 1].tolist() == [stay * 1024 // whole / 1024, 1 - stay * 1024 // whole / 1024]
+        assert of_pairs.sum() == 1
+        if cells.sums:
+            amount = sum(math.floor(max(x or 0, 0) / 10 * amounts.PARTS_OF_END) for _, _, x in mine)
+            of_sum = vector[cells.before_sums : cells.before_facts].reshape(2, -1)
+            cell = int(np.searchsorted(cells.amounts, amount, side="right")) - 1
+            expected = paid * amounts.PARTS_OF_END / amount if amount else 1
+            assert of_sum[0, cell] == pytest.approx(expected, abs=2e-3)
+            assert of_sum.sum() == 1
 
 
 @settings(max_examples=examples(150, 600), deadline=None)

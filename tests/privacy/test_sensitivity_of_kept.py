@@ -24,7 +24,7 @@ from tests.helpers import kept
 from tests.helpers import neighbours as nb
 from tests.helpers.examples import examples
 
-RANGES = [(0.0, 1.0), (-1.0, 5.0), (-1e150, 1e150)]
+RANGES = [(0.0, 1.0), (-2.0, 0.0), (-1.0, 5.0), (-1e150, 1e150)]
 
 
 def metrics_of(pair: nb.Neighbours, low: float, high: float) -> dict[str, dp.Metric]:
@@ -33,7 +33,11 @@ def metrics_of(pair: nb.Neighbours, low: float, high: float) -> dict[str, dp.Met
     if pair.layout.summands:
         sums = {f"s{n}": dp.Sum(n, min_sum_per_partition=low, max_sum_per_partition=high) for n in numbers}
         return {"users": dp.PrivacyIdCount(), **sums}
-    return {"rows": dp.Count(), **{f"s{n}": dp.Sum(n, min_value=low, max_value=high) for n in numbers}}
+    return {
+        "rows": dp.Count(),
+        "users": dp.PrivacyIdCount(),
+        **{f"s{n}": dp.Sum(n, min_value=low, max_value=high) for n in numbers},
+    }
 
 
 def outside_its_record(pair: nb.Neighbours, query: Query, way: nb.Way, other: nb.Way, steps: int = 1000) -> bool:
@@ -52,9 +56,8 @@ def outside_its_record(pair: nb.Neighbours, query: Query, way: nb.Way, other: nb
 def cases(draw: st.DrawFn) -> tuple[nb.Neighbours, Query, nb.Way, nb.Way]:
     """Neighbouring tables, a query over them, a way for each."""
     pair = draw(nb.neighbours())
-    query = kept.query_of(
-        pair, metrics_of(pair, *draw(st.sampled_from(RANGES))), draw(st.sampled_from([None, 2, 5, 1000]))
-    )
+    metrics, up_to = metrics_of(pair, *draw(st.sampled_from(RANGES))), draw(st.sampled_from([None, 2, 5, 1000]))
+    query = kept.query_of(pair, metrics, up_to, each_metric=draw(st.booleans()))
     return pair, query, draw(nb.ways(pair.smaller.num_rows)), draw(nb.ways(pair.larger.num_rows))
 
 
@@ -87,7 +90,9 @@ def test_on_ten_thousand_pairs_one_unit_moves_all_figures_within_their_record(ca
 def broken_groups(query: Query, rows: pa.Table) -> list[int]:
     """Units that have more than one in a group of coordinates, before anything is clipped."""
     cells = KeptCounts.of(query).cells
-    sizes = [2, 2 * len(cells.edges), *[3] * cells.clamped, *[2] * cells.facts]
+    groups = [2 * len(cells.pairs)] if cells.pairs else []
+    groups += [2 * len(cells.amounts)] * cells.sums
+    sizes = [2, 2 * len(cells.edges), *[3] * cells.clamped, *groups, *[2] * cells.facts]
     begins = np.cumsum([0, *sizes])[:-1]
     found = kept.vectors_of(rows, query.unit_columns)
     return [
@@ -138,6 +143,14 @@ def test_the_norm_is_the_root_of_two_and_the_clamped_columns_and_the_facts() -> 
     (metric,) = kept_counts.query_of(ASKED).metrics.values()
     assert metric.max_norm == pytest.approx((2 + 1 + 2) ** 0.5, rel=2e-7)
     assert metric.max_norm >= (2 + 1 + 2) ** 0.5
+
+
+def test_the_norm_has_one_more_for_people_and_for_each_sum() -> None:
+    price = {"min_value": 0, "max_value": 3}
+    metrics = {"paid": dp.Sum("x", **price), "mean": dp.Mean("x", **price), "people": dp.PrivacyIdCount()}
+    asked = dataclasses.replace(ASKED, metrics=metrics, kept=dp.Kept(share=0.1, each_metric=True))
+    (metric,) = kept_counts.query_of(asked).metrics.values()
+    assert metric.max_norm == pytest.approx((2 + 1 + 2 + 1 + 1) ** 0.5, rel=2e-7)
 
 
 @pytest.mark.slow

@@ -8,9 +8,9 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from dp_pipelines.report import kept_text
+from dp_pipelines.report import kept_text, range_text
 from dp_pipelines.report.pages import mapping, sequence, text
-from dp_pipelines.report.words.unit_name import with_unit_name
+from dp_pipelines.report.words.unit_name import unit_name, with_unit_name
 
 COLUMN = re.compile(r"(?:sum|not_null|cells)\((.+?)(?: in (?:\[|tree |\d+ ).*)?\)", re.DOTALL)
 """How a manifest calls a statistic of a column, such as `sum(price in [0.0, 60.0], values)`."""
@@ -29,10 +29,12 @@ def limit_sentences(stage: Mapping[str, Any], unit: str) -> list[str]:
     ...     print(sentence)
     at most 4 rows of one customer are counted
     revenue: price below 0 counts as 0, above 60 as 60
+    what the limits cut off was not measured
     """
     columns = metrics_by_column(stage)
     limits = [_named(with_unit_name(text(sentence), unit), columns) for sentence in sequence(stage.get("limits"))]
-    return list(dict.fromkeys([*limits, *kept_text.lines(stage.get("kept"), unit)]))
+    cut_off = (*kept_text.lines(stage.get("kept"), unit), *range_text.lines(stage, unit_name(unit)))
+    return list(dict.fromkeys([*limits, *cut_off]))
 
 
 def metrics_by_column(stage: Mapping[str, Any]) -> dict[str, list[str]]:

@@ -12,6 +12,7 @@ import pytest
 
 import dp_pipelines as dp
 from dp_pipelines.errors import RequestError
+from dp_pipelines.jobs.outputs.published_schemas import published_schemas
 from dp_pipelines.planning.plan import Plan
 from dp_pipelines.query.query import Query
 from dp_pipelines.transforms import KeptShares
@@ -101,6 +102,67 @@ def test_they_stand_in_manifest_summary_and_report_and_no_table_is_published(sho
     for sentence in told:
         assert sentence in said.out.replace("\n", " ")
         assert sentence in page
+
+
+def test_ranges_hold_the_truth_with_the_share_of_their_own_stage_and_metric(shop: Shop, call: Call) -> None:
+    fill(shop)
+    price = {"column": "price", "min_value": 0, "max_value": 19}
+    metrics = {
+        "orders": {"kind": "count"},
+        "people": {"kind": "privacy_id_count"},
+        "paid": {"kind": "sum", **price},
+        "basket": {"kind": "mean", **price},
+        "middle": {"kind": "median", **price},
+    }
+    kept = {"share": 0.5, "each_metric": True}
+    bounds = {"max_partitions_contributed": 2, "max_contributions_per_partition": 4}
+    stages = {
+        **weekly(metrics=metrics, kept=kept, bounds=bounds),
+        "tight": stage(metrics=metrics, kept=kept, bounds={"max_contributions": 6}),
+    }
+    said = call("run", shop.write(budget=EXACT, stages=stages), "--output", shop.folder / "out", "--ledger", "none")
+    assert (said.code, said.err) == (0, "")
+    rows = pa.parquet.read_table(shop.folder / "data" / "part-0.parquet").to_pandas().groupby("product")
+    truth = {
+        "orders": rows.size(), "people": rows.customer.nunique(), "paid": rows.price.sum(), "basket": rows.price.mean()
+    }  # fmt: skip
+    manifest = json.loads((shop.folder / "out" / "manifest.json").read_text())
+    for described in manifest["stages"]:
+        table = pa.parquet.read_table(shop.folder / "out" / f"{described['name']}.parquet")
+        released = table.to_pandas().set_index("product")
+        for name, true in truth.items():
+            low, high, estimate = (released[f"{name}_{part}"] for part in ("low", "high", "estimate"))
+            assert ((low < true) & (true < high)).all(), (described["name"], name)
+            assert (abs(estimate - true) < 0.12 * true).all()
+        assert table.column("middle_low").null_count == table.column("middle_high").null_count == 2
+        entries = {name: entry["kept"] for name, entry in described["metrics"].items()}
+        figures = described["kept"]
+        assert entries["orders"]["share"] == figures["rows"]["share"]
+        assert entries["people"]["share"] == figures["groups"]["share"]
+        assert entries["paid"]["share"] == entries["basket"]["share"] == figures["sums"][0]["share"]
+        assert entries["basket"]["share_of_rows"] == figures["rows"]["share"]
+        assert entries["middle"]["why"]
+    wide, tight = (described["kept"] for described in manifest["stages"])
+    assert tight["rows"]["share"] < wide["rows"]["share"] - 0.05
+    page = (shop.folder / "out" / "report.html").read_text(encoding="utf-8")
+    assert "the true number is likely between orders_low and orders_high" in page
+    assert "what the limits cut off was not measured" not in page
+    assert "likely" in said.out.partition("±")[0]
+
+
+def test_limits_without_kept_are_said_not_to_be_measured(shop: Shop, call: Call) -> None:
+    said = call("run", shop.write(), "--output", shop.folder / "out", "--ledger", "none")
+    assert said.code == 0
+    assert "what the limits cut off was not measured" in said.out.replace("\n", " ")
+    assert "what the limits cut off was not measured" in (shop.folder / "out" / "report.html").read_text(
+        encoding="utf-8"
+    )
+
+
+def test_columns_of_ranges_are_known_before_a_row_is_read() -> None:
+    rows = pa.schema([("product", pa.string())])
+    (columns,) = published_schemas({"s": query(kept=dp.Kept(share=0.1))}, {"s": rows}).values()
+    assert columns.names == ["product", "orders", "orders_stddev", "orders_estimate", "orders_low", "orders_high"]
 
 
 def test_a_column_that_a_wrong_declaration_makes_wholly_null_is_seen(shop: Shop, call: Call) -> None:
@@ -244,6 +306,15 @@ def test_what_cannot_be_told_is_refused_with_line_and_hint(shop: Shop, call: Cal
     assert ";" in said.err.split(told, 1)[1]
 
 
+def test_each_metric_is_true_or_false(shop: Shop, call: Call) -> None:
+    said = call("plan", shop.write(stages=weekly(kept={"share": 0.1, "each_metric": 1})))
+    assert said.code == 2
+    assert "job.yaml:" in said.err
+    assert "stages.weekly.kept.each_metric: must be true or false" in said.err
+    with pytest.raises(RequestError, match="must be true or false; write each_metric: true"):
+        dp.Kept(share=0.1, each_metric=1)
+
+
 def test_it_is_refused_for_a_train_stage(shop: Shop, call: Call) -> None:
     train = {
         "kind": "train", "kept": KEPT, "label": {"kind": "number", "column": "price", "min_value": 0, "max_value": 20},
@@ -270,6 +341,8 @@ def test_a_plan_without_it_keeps_its_digest_and_one_with_it_has_another() -> Non
     )
     assert plain.digest == Plan(epsilon=1, delta=1e-6, stages={"s": query(kept=None)}).digest != kept.digest
     assert list(kept.stages) == ["s", "s.kept"]
+    said = dp.Kept(share=0.1, each_metric=False, clamped=None, summed=None)
+    assert Plan(epsilon=1, delta=1e-6, stages={"s": query(kept=said)}).digest == kept.digest
     (record,) = kept["s.kept"].mechanisms
     assert (record.kind, record.l0) == ("gaussian", kept["s.kept"].statistics[0].width)
 

@@ -1,0 +1,153 @@
+"""Ranges of released numbers, and what they assume, in words for readers.
+
+In: ends of ranges; the entry of a stage in a manifest (any part of it may be missing or wrong), the privacy unit in words. Out:
+texts. Holds: released numbers and public facts only; a range is never called a confidence interval, since it holds the truth
+under an assumption about the rows that no private release can do without (docs/ranges.md). Not covered: how ranges are made
+(`release.ranges`).
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from dp_pipelines.report.key_text import visible
+from dp_pipelines.report.numbers import MOST_DIGITS
+
+HEADING = "likely"
+"""The heading of a column of ranges."""
+
+NOT_MEASURED = "what the limits cut off was not measured"
+"""What is said of a stage whose bounds were written by hand, and which has no `kept`."""
+
+
+def range_in_words(low: float, high: float) -> str:
+    """Return a range, rounded outwards to what its width leaves certain.
+
+    Args:
+        low, high: the ends; NaN for none.
+
+    >>> range_in_words(1050.4, 1189.2), range_in_words(1050.4, float("nan")), range_in_words(0.04121, 0.04979)
+    ('1,050 … 1,190', 'at least 1,050', '0.0412 … 0.0498')
+    >>> range_in_words(float("nan"), float("nan"))
+    '-'
+    """
+    if not math.isfinite(low):
+        return "-"
+    if not math.isfinite(high):
+        return f"at least {_rounded(low, _step(max(abs(low), 1e-300) / 10), math.floor)}"
+    step = _step(high - low)
+    return f"{_rounded(low, step, math.floor)} … {_rounded(high, step, math.ceil)}"
+
+
+def sentence(low: float, high: float, unit: str, below: str = "") -> str:
+    """Return the range of one number with the assumption under which it holds the truth.
+
+    Args:
+        low, high: the ends; NaN for none.
+        unit: the privacy unit in words.
+        below: how much of it nobody could see, as the manifest says it.
+
+    >>> for part in sentence(1050.4, 1189.2, "customer", "512 rows").split(", "):
+    ...     print(part)
+    Likely between 1,050 and 1,190: noise
+    and what the limits cut off
+    if no group loses more than twice the average share and no customer has 512 rows or more.
+    >>> sentence(1050.4, float("nan"), "customer")
+    'At least 1,050; the limits cut off an unknown part.'
+    """
+    said = range_in_words(low, high)
+    if not math.isfinite(high):
+        return f"{said[:1].upper()}{said[1:]}; the limits cut off an unknown part."
+    return (
+        f"Likely between {said.replace(' … ', ' and ')}: noise, and what the limits cut off, {assumption(unit, below)}."
+    )
+
+
+def assumption(unit: str, below: str, *, total: bool = False) -> str:
+    """Return the assumption under which ranges hold the truth.
+
+    >>> assumption("customer", "512 rows"), assumption("customer", "", total=True)
+    ('if no group loses more than twice the average share and no customer has 512 rows or more', 'whatever the rows are')
+    """
+    seen = f"no {unit} has {below} or more" if below else ""
+    groups = "" if total else "no group loses more than twice the average share"
+    both = " and ".join(part for part in (groups, seen) if part)
+    return f"if {both}" if both else "whatever the rows are"
+
+
+def lines(stage: Mapping[str, Any], unit: str) -> list[str]:
+    """Return what is said below the numbers of a stage; nothing where no limits are stated.
+
+    Args:
+        stage: its entry in the manifest.
+        unit: the privacy unit in words.
+
+    >>> known = {"share": 0.88, "stddev": 0.01, "divided_by": 0.88, "times": 2.0, "below": "512 rows", "why": None}
+    >>> stage = {"kept": {}, "metrics": {"orders": {"kept": known}}}
+    >>> for part in lines(stage, "customer")[0].split("; "):
+    ...     print(part[:100])
+    orders: about 88% of all are counted
+    the true number is likely between orders_low and orders_high: noise, and what the limits cut off, if
+    >>> lines({"limits": ["at most 2 rows of one customer are counted"], "metrics": {"orders": {}}}, "customer")
+    ['what the limits cut off was not measured']
+    """
+    kept, metrics = stage.get("kept"), _mapping(stage.get("metrics"))
+    if not isinstance(kept, Mapping):
+        return [NOT_MEASURED] if metrics and stage.get("limits") else []
+    said, reasons = [], dict[str, list[str]]()
+    for name, entry in metrics.items():
+        found, shown = _mapping(_mapping(entry).get("kept")), visible(str(name), most=100)
+        if isinstance(why := found.get("why"), str):
+            reasons.setdefault(why, []).append(shown)
+        if _share(found.get("divided_by")) is not None:
+            exact = found.get("stddev") == 0  # the limits can cut off nobody: nothing was measured
+            below = visible(str(found["below"]), most=100) if isinstance(found.get("below"), str) else ""
+            held = assumption(unit, below, total=exact or found.get("times") == 1)
+            ends = f"the true number is likely between {shown}_low and {shown}_high: noise, and what the limits cut off"
+            said.append(f"{_counted(shown, found)}; {ends}, {held}")
+    said += [f"{', '.join(names)}: no estimate and no high end: {why}" for why, names in reasons.items()]
+    return said
+
+
+def heading(name: str, entry: Mapping[str, Any]) -> str:
+    """Return the name of a metric with the share of all that is counted.
+
+    Args:
+        name: of the metric.
+        entry: what its entry in the manifest says of `kept`.
+
+    >>> heading("orders", {"divided_by": 0.883}), heading("orders", {})
+    ('orders: about 88% of all', 'orders')
+    """
+    share = _share(entry.get("divided_by"))
+    return name if share is None else f"{name}: about {share:.0%} of all"
+
+
+def _counted(name: str, entry: Mapping[str, Any]) -> str:
+    """What part of a metric's numbers is counted."""
+    share, rows = _share(entry.get("divided_by")), _share(entry.get("share_of_rows"))
+    if rows is not None and share is not None:
+        return f"{name}: about {share:.0%} of the sum and {rows:.0%} of the rows are counted"
+    return f"{name}: the limits cut off next to nothing" if share == 1 else f"{heading(name, entry)} are counted"
+
+
+def _share(value: object) -> float | None:
+    known = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1
+    return float(value) if known and isinstance(value, int | float) else None
+
+
+def _step(width: float) -> float:
+    """A power of ten that leaves two certain digits of a width."""
+    return 10.0 ** (math.floor(math.log10(max(width, 1e-300))) - 1)
+
+
+def _rounded(value: float, step: float, to: Callable[[float], int]) -> str:
+    if abs(value) >= MOST_DIGITS:
+        return f"{value:.3e}"
+    step = max(step, 1e-12)
+    decimals = max(0, -round(math.log10(step)))
+    return f"{to(value / step) * step + 0.0:,.{decimals}f}"
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
