@@ -23,10 +23,10 @@ MOST_OF_UNIT = 2**20 * PARTS_OF_END
 """From here on all amounts of a unit are one."""
 
 FIRST_EDGE = 2**12
-"""Smaller amounts, none among them, have a cell together."""
+"""Smaller amounts have a cell together; who has none has another one, for nothing of it can be cut off."""
 
-LARGEST_END = 2**16
-"""The last cell begins at no more than so many times the end of the clamp."""
+LARGEST_END = MOST_OF_ROW // PARTS_OF_END
+"""The last cell begins at no more than so many times the end of the clamp: a row with a larger value is in it."""
 
 
 def of_values(values: Floats, end: float) -> NDArray[np.int64]:
@@ -58,15 +58,15 @@ def sums(codes: Codes, amounts: Codes, size: int) -> Codes:
 
 
 def edges(most: int) -> tuple[int, ...]:
-    """Return where the cells of amounts begin: at 0, and at amounts that grow by factors of sqrt(2).
+    """Return where the cells of amounts begin: at 0, at the least amount, and at amounts that grow by factors of sqrt(2).
 
     Args:
         most: the last cell begins at so many times the end of the clamp, or at `LARGEST_END` times.
 
     >>> [edge / PARTS_OF_END for edge in edges(2)[-3:]], len(edges(1))
-    ([1.0, 1.4142135381698608, 2.0], 26)
+    ([1.0, 1.4142135381698608, 2.0], 27)
     """
     last = min(most, LARGEST_END) * PARTS_OF_END
     steps = range(2 * (last // FIRST_EDGE).bit_length())
     growing = (math.isqrt(FIRST_EDGE**2 << power) for power in steps)
-    return (0, *(edge for edge in growing if edge < last), last)
+    return (0, 1, *(edge for edge in growing if edge < last), last)

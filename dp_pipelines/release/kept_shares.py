@@ -169,7 +169,7 @@ def share_of_rows(rows: Floats, edges: tuple[int, ...], stddev: float, law: str)
 
 
 def share_of_sum(parts: Floats, edges: tuple[int, ...], stddev: float, law: str) -> dict[str, Any]:
-    """About which share of a sum is counted, likewise, of a histogram of units by their amounts.
+    """About which share of a sum is counted, likewise, of a histogram of units by their amounts: those with none weigh nothing.
 
     Args:
         parts: units by amount: their parts that are kept, and that are cut off.
@@ -182,7 +182,6 @@ def share_of_sum(parts: Floats, edges: tuple[int, ...], stddev: float, law: str)
     0.9
     """
     begins = np.array(edges, float)
-    begins[0] = begins[1] / 4  # of those below the first edge: half of it, on a logarithmic scale
     found, last = _share_of_cells(parts, np.sqrt(begins * np.append(begins[1:], begins[-1])), stddev, law)
     return {**found, "at_most": last}
 

@@ -41,7 +41,8 @@ LAPLACE_BAR = math.log(20) / math.sqrt(2)
 """The 97.5% point of Laplace noise, in standard deviations."""
 
 FACTOR_BITS = 12
-"""Estimates are counted numbers times a multiple of 2**-12: of so few digits that estimates of parts add up exactly."""
+"""Estimates are counted numbers times a multiple of 2**-12: of so few digits that estimates of parts add up exactly, if the
+counted numbers and their sum have 40 binary digits or fewer, as rows, and sums in steps of their noise, have."""
 
 GROUP, TOTAL = 2.0, 1.0
 """How many times the average share one group may lose; a total loses just that."""
@@ -52,6 +53,7 @@ UNKNOWN = "which share of it the limits keep is not known well enough"
 BEYOND = "there are units with so much of it that nobody knows how much is cut off"
 HIDDEN = f"noise hides how much of it more than {MOST_UNSEEN:.0%} of the units have"
 LOST = "a group that loses twice the average share may have lost more than two thirds"
+LOST_BELOW = f"below the total, since {LOST}"
 PEOPLE = "which share of the groups of a unit the limits keep was not measured (kept: {each_metric: true})"
 SUM = "which share of the sum the limits keep was not measured (kept: {each_metric: true})"
 ABOVE = "not above the finest groups, where a unit counts once, however many of its groups are cut off"
@@ -223,7 +225,7 @@ class MetricRange:
         kept, times = (self.of_total, TOTAL) if total else (self.of_groups, GROUP)
         said: dict[str, Any] = {"share": None, "stddev": None, "at_least": None, "divided_by": None}
         if kept is not None:
-            divided = kept.counted if self.why != LOST else None
+            divided = kept.counted if self.why not in (LOST, LOST_BELOW) else None
             said = {"share": kept.share, "stddev": kept.stddev, "at_least": kept.low, "divided_by": divided}
         of_rows = {} if self.rows is None else {"share_of_rows": self.rows.share}
         return {
@@ -251,6 +253,18 @@ def of_stage(query: Query, described: Mapping[str, Any], *, chosen: bool = False
         )
         found[name] = dataclasses.replace(range_, law=str(described["metrics"][name]["noise"]))
     return found
+
+
+def without_columns(*, total: bool) -> dict[str, Any]:
+    """Return what the manifest says of a metric that has no such columns, for another column has one of their names.
+
+    Args:
+        total: whether the stage has no other groups.
+
+    >>> without_columns(total=False)["why"]
+    'another column has the name of one of its columns'
+    """
+    return MetricRange(why=TAKEN).to_json(total=total)
 
 
 def _of_metric(metric: Metric, query: Query, figures: Mapping[str, Any]) -> MetricRange:
@@ -293,8 +307,15 @@ def _of_levels(kept: KeptShare | str, query: Query, sign: int = 1, below: str = 
     """Return from what the ranges of all levels alike follow."""
     if isinstance(kept, str):
         return MetricRange(why=kept, sign=sign)
-    why = LOST if kept.left(TOTAL if query.is_total else GROUP) < LEAST_LEFT else ""
-    return MetricRange(of_groups=kept, of_total=kept, above=kept, why=why, sign=sign, below=below)
+    return MetricRange(of_groups=kept, of_total=kept, above=kept, why=_lost(query, kept), sign=sign, below=below)
+
+
+def _lost(query: Query, *kept: KeptShare) -> str:
+    """Return why a group may have lost too much for a high end, and where; empty if none may."""
+    of_total, of_groups = (min(share.left(times) for share in kept) >= LEAST_LEFT for times in (TOTAL, GROUP))
+    if of_total if query.is_total else of_groups:
+        return ""
+    return LOST_BELOW if of_total and query.rolled is not None and not query.rolled.levels[0] else LOST
 
 
 def _rows_below(figures: Mapping[str, Any]) -> str:
@@ -318,7 +339,8 @@ def _of_units(query: Query, figures: Mapping[str, Any]) -> MetricRange:
     if isinstance(groups, str):
         return MetricRange(of_total=EVERYTHING, why=groups)
     middle = query.rolled is not None and any(query.rolled.levels[:-1])
-    why = LOST if groups.left(GROUP) < LEAST_LEFT else ABOVE if middle else ""
+    lost = LOST if query.rolled is None else LOST_BELOW  # of a total everybody is counted
+    why = lost if groups.left(GROUP) < LEAST_LEFT else ABOVE if middle else ""
     return MetricRange(
         of_groups=groups, of_total=EVERYTHING, why=why, below=f"{figures['groups']['fewer_than']:,} groups"
     )
@@ -342,9 +364,7 @@ def _of_mean(metric: Metric, query: Query, figures: Mapping[str, Any]) -> Metric
             return MetricRange(sign=0, why=why)
     assert isinstance(kept, KeptShare)
     assert isinstance(rows, KeptShare)
-    left = min(kept.left(times := TOTAL if query.is_total else GROUP), rows.left(times))
-    why = LOST if left < LEAST_LEFT else ""
-    below = _amount_below(metric, figures)
+    why, below = _lost(query, kept, rows), _amount_below(metric, figures)
     return MetricRange(of_groups=kept, of_total=kept, above=kept, rows=rows, why=why, sign=sign, below=below)
 
 

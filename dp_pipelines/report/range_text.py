@@ -28,14 +28,16 @@ def range_in_words(low: float, high: float) -> str:
 
     >>> range_in_words(1050.4, 1189.2), range_in_words(1050.4, float("nan")), range_in_words(0.04121, 0.04979)
     ('1,050 … 1,190', 'at least 1,050', '0.0412 … 0.0498')
-    >>> range_in_words(float("nan"), float("nan"))
-    '-'
+    >>> range_in_words(5.0, 5.0), range_in_words(float("nan"), float("nan"))
+    ('5.00', '-')
     """
     if not math.isfinite(low):
         return "-"
     if not math.isfinite(high):
         return f"at least {_rounded(low, _step(max(abs(low), 1e-300) / 10), math.floor)}"
-    step = _step(high - low)
+    step = _step(high - low if high > low else max(abs(low), 1.0) / 10)
+    if high == low:
+        return _rounded(low, step, round)
     return f"{_rounded(low, step, math.floor)} … {_rounded(high, step, math.ceil)}"
 
 
@@ -128,7 +130,10 @@ def _counted(name: str, entry: Mapping[str, Any]) -> str:
     share, rows = _share(entry.get("divided_by")), _share(entry.get("share_of_rows"))
     if rows is not None and share is not None:
         return f"{name}: about {share:.0%} of the sum and {rows:.0%} of the rows are counted"
-    return f"{name}: the limits cut off next to nothing" if share == 1 else f"{heading(name, entry)} are counted"
+    if share == 1:
+        nothing = entry.get("stddev") == 0  # for the limits can cut off nobody: nothing was measured
+        return f"{name}: the limits cut off {'nothing' if nothing else 'too little to be told from noise'}"
+    return f"{heading(name, entry)} are counted"
 
 
 def _share(value: object) -> float | None:

@@ -203,18 +203,19 @@ def of_table(table: pa.Table, partition_by: Sequence[str] | None = None) -> Publ
     )
 
 
-def range_ends(table: pa.Table, name: str) -> Floats | None:
+def range_ends(table: pa.Table, name: str, keys: Sequence[str] = ()) -> Floats | None:
     """Return both ends of the ranges of a metric, NaN for none; None where none has a high end.
 
     Args:
         table: the published table.
         name: of the metric.
+        keys: columns that are none of a metric, whatever their names are.
 
     >>> range_ends(pa.table({"n": [2.0], "n_stddev": [1.0], "n_low": [0.5], "n_high": [4.5]}), "n").tolist()
     [[0.5], [4.5]]
     """
     columns = [f"{name}_low", f"{name}_high"]
-    if not all(column in table.column_names and f"{column}_stddev" not in table.column_names for column in columns):
+    if not {*columns} <= {*table.column_names} - {*keys} or any(f"{one}_stddev" in table.column_names for one in columns):
         return None
     if not all(_is_number(table.schema.field(column).type) for column in columns):
         return None

@@ -249,9 +249,11 @@ class Production:
                 self.plan.queries[described["name"]], metrics=query.metrics, bounds=query.bounds
             )
             shown = self.request.shown.get(described["name"])
-            found = ranges.of_stage(query, described, chosen=shown is not None and shown.chooses_by_number)
+            found = ranges.of_stage(query, described, chosen=shown is not None and shown.asks_for_numbers)
             for metric, range_ in found.items():
                 described["metrics"][metric][ranges.ENTRY] = range_.to_json(total=query.is_total)
+            for metric in query.metrics.keys() - found.keys():
+                described["metrics"][metric][ranges.ENTRY] = ranges.without_columns(total=query.is_total)
             published[name] = folder / RANGED / name
             published[name].parent.mkdir(mode=0o700, exist_ok=True)
             ranges.write(files[name], published[name], query, found)

@@ -237,7 +237,7 @@ def _cells(metric: Numbers | Lists, within: tuple[float, float] | None) -> list[
 
 def _ranges(published: Published, name: str, rows: Codes) -> list[str] | None:
     """The ranges of a metric; None where none is published."""
-    ends = released_table.range_ends(published.table, name)
+    ends = released_table.range_ends(published.table, name, [key.name for key in published.keys])
     return (
         None
         if ends is None
