@@ -27,8 +27,8 @@ from dp_pipelines.report.words.headline import is_additive
 MOST_PLOTTED = 4
 """Metrics with charts; the table has them all."""
 
-BARS, HEAT_ROWS, HEAT_COLUMNS, BROAD = 10, 20, 40, 24
-"""In charts: bars, rows and columns of a heat map, and columns from which on it has the width of the page for itself."""
+BARS, HEAT_ROWS, HEAT_COLUMNS = 10, 20, 40
+"""In charts: bars, and rows and columns of a heat map."""
 
 MOST_NOTES = 400
 """Points of a chart that say their number when they are pointed at; of more, none does."""
@@ -289,7 +289,6 @@ def _heat(metric: Numbers, published: Published, down: Axis, across: Axis) -> di
         "cut": len(rows) < len(down[0].values) or len(columns) < len(across[0].values),
         "gaps": bool((steps < 0).any()),
         "hatched": bool(unsure.any()),
-        "broad": len(columns) > BROAD,
     }
 
 

@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from dp_pipelines.metrics import registry
 from dp_pipelines.metrics.base import RAW
 from dp_pipelines.release import finest_rows, shown_rows, verdicts
 from dp_pipelines.report import chart_choices, clamp_warnings, compare_text, kept_text, range_text, released_table
@@ -107,7 +108,10 @@ def first_rows(path: pathlib.Path, stage: Mapping[str, Any]) -> FirstRows:
     columns = [_key_texts(published, key.name, order.rows) for key in published.keys]
     headings = []
     for metric in metrics:
-        columns.append(_cells(metric.taken(order.rows), verdicts.range_of(entries.get(metric.name, {}))))
+        entry = entries.get(metric.name, {})
+        kind = registry.of_kind(entry.get("kind"))
+        whole = kind is not None and kind.whole
+        columns.append(_cells(metric.taken(order.rows), verdicts.range_of(entry), whole=whole))
         headings.append(metric.name)
         if (likely := _ranges(published, metric.name, order.rows)) is not None:
             columns.append(likely)
@@ -225,13 +229,13 @@ def _key_texts(published: Published, name: str, rows: Codes) -> list[str]:
     return [shown(_value(column[int(row)])) for row in rows]
 
 
-def _cells(metric: Numbers | Lists, within: tuple[float, float] | None) -> list[str]:
+def _cells(metric: Numbers | Lists, within: tuple[float, float] | None, *, whole: bool) -> list[str]:
     """The numbers of a metric with their error bars; of lists the first few."""
     if isinstance(metric, Numbers):
-        return _with_bars(metric.values, metric.stddevs, within)
+        return _with_bars(metric.values, metric.stddevs, within, whole=whole)
     more = ", …" if metric.values.shape[1] > FIRST_OF_LIST else ""
     pairs = zip(metric.values[:, :FIRST_OF_LIST], metric.stddevs[:, :FIRST_OF_LIST], strict=True)
-    listed = (_with_bars(values, stddevs, within) for values, stddevs in pairs)
+    listed = (_with_bars(values, stddevs, within, whole=whole) for values, stddevs in pairs)
     return [verdicts.NOISE if set(cells) == {verdicts.NOISE} else ", ".join(cells) + more for cells in listed]
 
 
@@ -245,10 +249,10 @@ def _ranges(published: Published, name: str, rows: Codes) -> list[str] | None:
     )
 
 
-def _with_bars(values: Floats, stddevs: Floats, within: tuple[float, float] | None) -> list[str]:
+def _with_bars(values: Floats, stddevs: Floats, within: tuple[float, float] | None, *, whole: bool) -> list[str]:
     hidden = verdicts.covers(stddevs, within)
     return [
-        verdicts.NOISE if covered else with_error_bar(value, stddev)
+        verdicts.NOISE if covered else with_error_bar(value, stddev, whole=whole)
         for value, stddev, covered in zip(values.tolist(), stddevs.tolist(), hidden.tolist(), strict=True)
     ]
 

@@ -67,7 +67,7 @@ def test_the_summary_is_read_back_from_the_folder(shop: Shop, call: Call) -> Non
     out = shop.folder / "out"
     said = call("run", shop.job, "--output", out, "--ledger", "none")
     first = table_of(out).to_pylist()[0]
-    assert summary.with_error_bar(first["orders"], first["orders_stddev"]) in said.out
+    assert summary.with_error_bar(first["orders"], first["orders_stddev"], whole=True) in said.out
     assert "not accounted across runs" in said.out
     assert f"files      {out}" in said.out
     (out / "manifest.json").write_text(
