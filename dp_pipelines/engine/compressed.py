@@ -5,9 +5,10 @@ one; no more than a block is in memory, however well a file is compressed. Not c
 """
 
 import bz2
+import io
 import os
 from collections.abc import Mapping
-from typing import BinaryIO, cast
+from typing import Any, BinaryIO, cast
 
 import pyarrow as pa
 
@@ -16,6 +17,9 @@ CODECS: Mapping[str, str] = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2"}
 
 DAMAGES = (pa.ArrowException, OSError, ValueError, EOFError)
 """What reading a damaged file raises."""
+
+BLOCK = 2**16
+"""Bytes that are read at once."""
 
 USUAL_RATIO = 5
 """How many times its size a compressed file of lines usually has: a guess that only steers the sizes of batches."""
@@ -58,7 +62,36 @@ def plain(path: str, stream: BinaryIO) -> BinaryIO:
     codec = codec_of(path)
     if codec is None:
         return stream
-    # Arrow's own bzip2 fails on a member without bytes.
+    # Arrow's own bzip2 fails on a member without bytes, and that of Python takes a damaged member for bytes that do not matter.
     if codec == "bz2":
-        return cast(BinaryIO, bz2.BZ2File(stream))
+        return cast(BinaryIO, io.BufferedReader(_Bzip2(stream), BLOCK))
     return cast(BinaryIO, pa.CompressedInputStream(stream, codec))
+
+
+class _Bzip2(io.RawIOBase):
+    """What a bzip2 file of one or several members holds; anything else between or after them is damage."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream = stream
+        self._member = bz2.BZ2Decompressor()
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Fill a buffer. Raises: EOFError, OSError: the file is damaged."""
+        made = b""
+        while not made:
+            given = b""
+            if self._member.eof:
+                given = self._member.unused_data or self._stream.read(BLOCK)
+                if not given:
+                    return 0
+                self._member = bz2.BZ2Decompressor()
+            elif self._member.needs_input:
+                given = self._stream.read(BLOCK)
+                if not given:
+                    raise EOFError("a member of bzip2 has no end")
+            made = self._member.decompress(given, len(buffer))
+        buffer[: len(made)] = made
+        return len(made)

@@ -130,6 +130,8 @@ def stages_to_json(stages: Mapping[str, StagePlan]) -> list[dict[str, Any]]:
         described = describe.stage_to_json(stage, 1.0, None)
         del described["share"]
         described["partition_by"] = list(stage.query.published_keys)
+        if stage.query.top is not None:  # the groups were chosen for their noisy numbers, which no sum of them may hide
+            described["top"] = {"k": stage.query.top.k, "by": stage.query.top.by}
         for name, metric in stage.query.metrics.items():
             if name not in described["metrics"]:  # it is compared, and not published
                 continue

@@ -41,30 +41,6 @@ def range_in_words(low: float, high: float) -> str:
     return f"{_rounded(low, step, math.floor)} … {_rounded(high, step, math.ceil)}"
 
 
-def sentence(low: float, high: float, unit: str, below: str = "") -> str:
-    """Return the range of one number with the assumption under which it holds the truth.
-
-    Args:
-        low, high: the ends; NaN for none.
-        unit: the privacy unit in words.
-        below: how much of it nobody could see, as the manifest says it.
-
-    >>> for part in sentence(1050.4, 1189.2, "customer", "512 rows").split(", "):
-    ...     print(part)
-    Likely between 1,050 and 1,190: noise
-    and what the limits cut off
-    if no group loses more than twice the average share and no customer has 512 rows or more.
-    >>> sentence(1050.4, float("nan"), "customer")
-    'At least 1,050; the limits cut off an unknown part.'
-    """
-    said = range_in_words(low, high)
-    if not math.isfinite(high):
-        return f"{said[:1].upper()}{said[1:]}; the limits cut off an unknown part."
-    return (
-        f"Likely between {said.replace(' … ', ' and ')}: noise, and what the limits cut off, {assumption(unit, below)}."
-    )
-
-
 def assumption(unit: str, below: str, *, total: bool = False) -> str:
     """Return the assumption under which ranges hold the truth.
 

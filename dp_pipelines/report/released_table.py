@@ -215,7 +215,9 @@ def range_ends(table: pa.Table, name: str, keys: Sequence[str] = ()) -> Floats |
     [[0.5], [4.5]]
     """
     columns = [f"{name}_low", f"{name}_high"]
-    if not {*columns} <= {*table.column_names} - {*keys} or any(f"{one}_stddev" in table.column_names for one in columns):
+    if not {*columns} <= {*table.column_names} - {*keys} or any(
+        f"{one}_stddev" in table.column_names for one in columns
+    ):
         return None
     if not all(_is_number(table.schema.field(column).type) for column in columns):
         return None

@@ -13,7 +13,7 @@ from dp_pipelines.jobs.cli.shown_plan import ShownPlan
 from dp_pipelines.jobs.request.request import asked_digest
 from dp_pipelines.jobs.spec.job_file import JobFile
 
-SAME, OTHER_ROWS, OTHER_PLAN = "same", "other rows", "other plan"
+SAME, OTHER_ROWS, OTHER_PLAN, OTHER_DATASET = "same", "other rows", "other plan", "other dataset"
 
 ABSENT = "(not there)"
 
@@ -24,7 +24,7 @@ class Comparison:
 
     Args:
         changes: keys of the job file with what they said and what they say.
-        relation: `SAME`, `OTHER_ROWS` (one plan, asked of other rows) or `OTHER_PLAN`.
+        relation: `SAME`, `OTHER_ROWS` (one plan, asked of other rows), `OTHER_PLAN` or `OTHER_DATASET`, with its own account.
         epsilon, delta: what all runs of the job cost together.
         runs: how many these are.
         noise: standard deviations before and after, by stage and metric, where either is known and they differ.
@@ -44,6 +44,8 @@ class Comparison:
         of_runs = f" for all of its {self.runs} runs" if self.runs > 1 else ""
         if self.relation == SAME:
             return "nothing more: the same run returns the release of the earlier job"
+        if self.relation == OTHER_DATASET:
+            return f"{charge}{of_runs}, from the account of its own dataset: the earlier job has another one"
         if self.relation == OTHER_ROWS:
             share = "the run" if self.runs == 1 else f"one of the {self.runs} runs"
             return (
@@ -91,6 +93,8 @@ def compare(earlier: tuple[JobFile, ShownPlan], later: tuple[JobFile, ShownPlan]
     }
     one_plan = asked_digest(old, old_plan.stages) == asked_digest(new, new_plan.stages)
     relation = OTHER_PLAN if not one_plan else OTHER_ROWS if changes else SAME
+    if old.job.dataset != new.job.dataset:
+        relation = OTHER_DATASET
     noises = [_noise(one.plan) for one in (old_plan, new_plan)]
     names = [name for name in {**noises[1], **noises[0]} if noises[0].get(name) != noises[1].get(name)]
     return Comparison(

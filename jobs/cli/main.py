@@ -320,7 +320,14 @@ def _plan_against(file: "JobFile", given: argparse.Namespace) -> int:
 
     earlier = job_file.load(given.against)
     groups = () if given.group is None else (given.group,)
-    before, now = shown_plan.planned(earlier, given.param, note=False), shown_plan.planned(file, given.param, groups)
+    now = shown_plan.planned(file, given.param, groups)
+    try:
+        declared = [said for said in given.param if said.partition("=")[0] in (earlier.job.params or {})]
+        before = shown_plan.planned(earlier, declared, note=False)
+    except RequestError as error:
+        raise RequestError(
+            field=f"--against {given.against}: {error.field}", message=error.message, hint=error.hint
+        ) from None
     found = compared_jobs.compare((earlier, before), (file, now))
     if given.json:
         now = dataclasses.replace(now, plan={**now.plan, "against": found.to_json()})

@@ -58,7 +58,7 @@ def why_absent(declared: SourceModel, folder: pathlib.Path, values: Mapping[str,
         RequestError: nobody ever can, by what the job names.
     """
     name = declared.format_of_files
-    if name in source_files.ENDINGS and name not in declared.readers:
+    if name in source_files.ENDINGS:
         source_files.refuse_elsewhere(declared.pattern, "source")
         job_parameters.refuse_variables(declared.pattern)
         source_files.refuse_compressed([declared.pattern], packed=name in ("csv", "jsonl"))

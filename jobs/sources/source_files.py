@@ -52,13 +52,15 @@ ENDINGS: Mapping[str, tuple[str, ...]] = {
 
 SHEETS = (".xlsx", ".xls", ".xlsm", ".xlsb", ".ods")
 
-ARCHIVES = (".zip", ".7z", ".tar", ".tar.gz", ".tgz", ".xz")
+ARCHIVES = (".zip", ".7z", ".tar", ".tar.gz", ".tgz", ".tar.zst", ".tar.bz2", ".xz")
 UNPACK: Mapping[str, str] = {
     ".zip": "unzip",
     ".7z": "7z x",
     ".tar": "tar -xf",
     ".tar.gz": "tar -xf",
     ".tgz": "tar -xf",
+    ".tar.zst": "tar -xf",
+    ".tar.bz2": "tar -xf",
     ".xz": "unxz",
     ".gz": "gunzip",
     ".zst": "unzstd",

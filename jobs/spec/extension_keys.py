@@ -10,6 +10,8 @@ import dataclasses
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, TypeVar
 
+from pydantic import TypeAdapter, create_model
+
 from dp_pipelines import extensions
 from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs.spec import example_parts
@@ -102,7 +104,8 @@ def load(kind: str, name: str, keys: type[Keys]) -> Keys:
     Raises:
         RequestError: its extension cannot be loaded, or has no such keys.
     """
-    found = getattr(extensions.load(kind, name), "keys", None)
+    feature = extensions.load(kind, name)
+    found = feature.keys if extensions.is_built_in(kind, name) else _tried(feature, keys)  # type: ignore[attr-defined]
     if not isinstance(found, keys) or (isinstance(found, OutputKeys) and name not in found.fields):
         message = "its extension does not say which keys it has"
         raise RequestError(field=f"{kind} {name!r}", message=message, hint="update or uninstall its distribution")
@@ -126,3 +129,19 @@ def refuse_missing(kind: str, value: Any, known: Collection[str]) -> None:
                 extensions.load(kind, name)
             except RequestError as error:
                 raise RequestError(field=name, message=error.message, hint=error.hint) from None
+
+
+def _tried(feature: object, keys: type[Keys]) -> Keys | None:
+    """Return the keys of a feature of another distribution; None where it has none that make a model, or its code fails."""
+    try:
+        found = getattr(feature, "keys", None)
+        if isinstance(found, SourceKey):
+            TypeAdapter(found.model)
+        if isinstance(found, OutputKeys):
+            fields: dict[str, Any] = dict(found.fields)
+            create_model("Outputs", **fields)
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # an end of the process, or what Rust raises, is no end that somebody asked for
+        return None
+    return found if isinstance(found, keys) else None

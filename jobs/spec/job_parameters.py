@@ -167,10 +167,10 @@ def _filled(pattern: str, values: Mapping[str, Value], written: Callable[[str], 
                 hint=nearest(name, values, "declared") or f"add params: {{{name}: {{type: string}}}}",
             )
         text = str(values[name])
-        if text in ("", ".", "..") or any(sign in text for sign in "/\\\0"):
+        if text in ("", ".", "..") or text.startswith("~") or any(sign in text for sign in "/\\\0"):
             raise RequestError(
                 field=f"--param {name}",
-                message="stands in the source as part of a file's name and must not be empty, '.', '..' or hold a slash",
+                message="is part of a file's name in the source and must not be empty, '.', '..', begin with ~ or hold a slash",
                 hint="use one parameter for each folder",
             )
         return written(text)

@@ -99,7 +99,17 @@ class Hello:
         return 0
 
 
-READER, OUTPUT, COMMAND, NOTHING = Words(), Shelf(), Hello(), object()
+class Ends:
+    @property
+    def keys(self):
+        raise SystemExit(0)
+
+
+class NoModel:
+    keys = SourceKey(model=object(), description="No type at all.")
+
+
+READER, OUTPUT, COMMAND, NOTHING, ENDS, NO_MODEL = Words(), Shelf(), Hello(), object(), Ends(), NoModel()
 """
 
 JOB = """
@@ -124,7 +134,8 @@ def toys(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Pat
     metadata = tmp_path / "toys-1.0.dist-info"
     metadata.mkdir()
     (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: toys\nVersion: 1.0\n")
-    names = {"reader:words": "READER", "output:shelf": "OUTPUT", "command:hello": "COMMAND", "reader:empty": "NOTHING"}
+    names = {"reader:words": "READER", "output:shelf": "OUTPUT", "command:hello": "COMMAND", "reader:empty": "NOTHING",
+             "reader:ends": "ENDS", "reader:no_model": "NO_MODEL"}  # fmt: skip
     lines = [f"{name} = toy_extension:{attribute}" for name, attribute in names.items()]
     (metadata / "entry_points.txt").write_text("\n".join([f"[{extensions.GROUP}]", *lines, ""]))
     (tmp_path / "toy_extension.py").write_text(TOY)
@@ -169,6 +180,8 @@ def test_a_toy_reader_output_and_command_need_no_change_in_the_core(
         (("words: rows.txt", "wards: rows.txt"), "source.wards: unknown key"),
         (("words: rows.txt", "words: none.txt"), "source: matches no file"),
         (("words: rows.txt", "empty: rows.txt"), "reader 'empty': its extension does not say which keys it has"),
+        (("words: rows.txt", "ends: rows.txt"), "reader 'ends': its extension does not say which keys it has"),
+        (("words: rows.txt", "no_model: rows.txt"), "reader 'no_model': its extension does not say which keys it has"),
         (("shelf: shelf", "shelf: null, shelf_mode: plain, files: [csv]"), "outputs.shelf_mode: is for shelf: only"),
         (("shelf: shelf", "shelf: shelf, shelf_mode: fancy"), "outputs.shelf: has no such mode"),
         (("metrics: {n:", "metrics: {bad:"), "outputs.shelf: column 'bad' of table 'all' is bad; rename it"),

@@ -10,9 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dp_pipelines as dp
+from dp_pipelines.kernels import amounts
 from dp_pipelines.query.range_columns import range_columns
-from dp_pipelines.release import ranges
+from dp_pipelines.release import kept_shares, ranges
 from dp_pipelines.release.ranges import EVERYTHING, GROUP, TOTAL, KeptShare
+from dp_pipelines.release.shown_rows import ShownRows
+from dp_pipelines.report import range_text, released_table
 
 ROWS = {"share": 0.9, "stddev": 0.01, "at_most": False, "fewer_than": 512, "unseen": 0.05}
 
@@ -154,6 +157,41 @@ def test_groups_that_were_chosen_by_their_numbers_have_none() -> None:
     top = query(top=dp.Top(k=3, by="orders"))
     for made in (found(top), found(query(), chosen=True)):
         assert {(range_.why, range_.sign) for range_ in made.values()} == {(ranges.CHOSEN, 0)}
+
+
+def test_rows_that_a_condition_on_numbers_chose_count_as_chosen() -> None:
+    keys: dict[str, Any] = {"keys": ("product",), "ranks": ("product",)}
+    assert ShownRows(**keys, having="orders > 9", reads=("orders",)).asks_for_numbers
+    assert ShownRows(**keys, having="orders_stddev > 9", reads=("orders_stddev",)).asks_for_numbers
+    assert not ShownRows(**keys, having="product <> 'a'", reads=("product",)).asks_for_numbers
+
+
+def test_who_has_nothing_of_a_sum_weighs_nothing_and_a_row_reaches_the_last_cell() -> None:
+    """A million units, of whom all but a hundredth have nothing: half of what these have is cut off, and K is a half."""
+    cells = amounts.edges(64)
+    parts = np.zeros((2, len(cells)))
+    parts[0, 0] = 990_000
+    parts[:, np.searchsorted(cells, amounts.PARTS_OF_END // 64, side="right") - 1] = 5_000
+    assert kept_shares.share_of_sum(parts, cells, 1.0, "gaussian")["share"] == pytest.approx(0.5, abs=1e-6)
+    for most in (1, 64, 10**6):
+        (row,) = amounts.of_values(np.array([1e300]), 3.0)
+        assert row >= amounts.edges(most)[-1]
+
+
+def test_a_rollup_says_where_there_is_no_estimate() -> None:
+    rolled = query(partition_by=["country", "product"], rollup=[[], ["country"], ["country", "product"]])
+    orders = found(rolled, {"share": 0.6})["orders"]
+    assert orders.why == ranges.LOST_BELOW
+    assert orders.of(*np.array([[1000.0], [1.0]]), np.array([True]), np.array([False])).estimate[0] > 1000
+    assert found(rolled, {"share": 0.2})["orders"].why == ranges.LOST
+
+
+def test_words_say_what_was_measured_and_keys_are_no_ranges() -> None:
+    entry = {"share": 0.85, "stddev": 0.095, "divided_by": 1.0, "times": 2.0}
+    (said,) = range_text.lines({"kept": {}, "metrics": {"orders": {"kept": entry}}}, "customer")
+    assert said.startswith("orders: the limits cut off too little to be told from noise; ")
+    keys = {"price_low": [0.0], "price_high": [1.0], "price": [2.0], "price_stddev": [1.0]}
+    assert released_table.range_ends(pa.table(keys), "price", ["price_low", "price_high"]) is None
 
 
 def test_metrics_that_limits_move_both_ways_have_null_columns_and_a_reason() -> None:

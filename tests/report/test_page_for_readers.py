@@ -14,6 +14,8 @@ import pyarrow.parquet
 import pytest
 
 from dp_pipelines.report.report import render
+from dp_pipelines.report.words import headline
+from dp_pipelines.report.words.headline import Headline
 from tests.report.page import Page, barriers, groceries, manifest, metric, page, spread_groceries, spread_manifest
 
 CLOCK = re.compile(r"\b\d(?:\.\d+)?[GMk]\b")
@@ -77,7 +79,7 @@ def test_a_sum_over_more_rows_than_the_page_shows_says_so(tmp_path: pathlib.Path
 def test_a_total_is_a_headline_and_no_chart(tmp_path: pathlib.Path) -> None:
     total = {name: column for name, column in by_city(1).items() if name != "city"}
     read = Page(page(tmp_path, total, stage(partition_by=[])))
-    assert "customers 500 ± 5 between 495 and 505, as far as noise goes; total" in read.words
+    assert "customers 500 ± 5 between 495 and 505, as far as noise goes; total of weekly" in read.words
     assert read.plots == []
 
 
@@ -85,6 +87,17 @@ def test_a_total_is_a_headline_and_no_chart(tmp_path: pathlib.Path) -> None:
 def test_rows_that_were_chosen_by_their_numbers_are_not_added_up(tmp_path: pathlib.Path, shown: Any) -> None:
     html = page(tmp_path, by_city(5), stage(**({} if shown is None else {"shown": shown})))
     assert ("sum of the 5 groups shown" in Page(html).words) == (shown is None)
+    top = page(tmp_path, by_city(5), stage(top={"k": 5, "by": "orders"}))
+    assert "sum of the 5 groups" not in Page(top).words
+
+
+def test_each_total_stands_under_the_name_of_its_stage() -> None:
+    """Stages may count different rows: a total of returns is not one of orders, and takes its place no more."""
+    totals = [
+        Headline(name="revenue", value="1", bar="1", low="0", high="2", scope=f"total of {name}", published=True)
+        for name in ("returns", "sales")
+    ]
+    assert headline.first(totals) == totals
 
 
 def test_the_top_of_a_rollup_is_a_headline_and_its_levels_are_words(tmp_path: pathlib.Path) -> None:

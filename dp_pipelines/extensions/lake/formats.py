@@ -5,6 +5,7 @@ imported before a job names one of these keys, since every job file's schema has
 (`delta_table`, `iceberg_table`, `avro_files`, `bigquery_table`, `delta_output`).
 """
 
+import os
 import pathlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -47,7 +48,7 @@ class _Avro:
 
     def refuse_absent(self, declared: "DeclaredTable") -> None:
         """See `Reader`."""
-        _refuse_no_files(declared.value, declared)
+        _refuse_no_files(declared.value, declared, "avro")
 
     def snapshot(self, declared: "DeclaredTable") -> None:
         """See `Reader`."""
@@ -206,11 +207,11 @@ class _DeltaTables:
         return DeltaOutput(folder=delta_place.folder_of(path, folder), mode=said["delta_mode"])
 
 
-def _refuse_no_files(pattern: str, declared: "DeclaredTable") -> None:
+def _refuse_no_files(pattern: str, declared: "DeclaredTable", file_format: str | None = None) -> None:
     """Refuse a glob that names no file. Raises: RequestError."""
     from dp_pipelines.jobs.sources import source_files
 
-    source_files.find(job_parameters.into_source(pattern, declared.values), declared.folder, file_format="avro")
+    source_files.find(job_parameters.into_source(pattern, declared.values), declared.folder, file_format=file_format)
 
 
 def _place(declared: "DeclaredTable", key: str) -> str:
@@ -225,7 +226,7 @@ def _place(declared: "DeclaredTable", key: str) -> str:
     if remote_files.is_url(path):
         message = f"names {path!r}, but tables are read from local paths and from s3:// alone"
         raise RequestError(field=field, message=message, hint="mount the bucket, or read its Parquet files")
-    return str(declared.folder / pathlib.Path(path).expanduser())
+    return str(declared.folder / os.path.expanduser(path))
 
 
 def _number(said: int | str | None, values: Mapping[str, Value], key: str) -> int | None:

@@ -62,7 +62,7 @@ def headlines(
     metrics = [metric for metric in published.metrics if "raw_of" not in mapping(entries.get(metric.name))]
     top = _top_row(published, stage)
     if top is not None:
-        scope = "total" if not published.keys else f"total of {stage_name}"
+        scope = f"total of {stage_name}"
         return [
             found
             for metric in metrics
@@ -75,6 +75,7 @@ def headlines(
         or finest_rows.is_rollup(stage)
         or (part is not None and part.rows < part.groups)
         or "compare" in stage
+        or "top" in stage
     ):
         return []
     scope = (
@@ -100,11 +101,13 @@ def is_additive(kind: type[Metric] | None) -> bool:
 
 
 def first(found: Iterable[Headline]) -> list[Headline]:
-    """Return the headlines of a page: published totals if there are some, else sums; of each metric the first."""
+    """Return the headlines of a page: published totals, of each stage its own; without one sums, of each metric the first."""
     every = list(found)
-    chosen = [one for one in every if one.published] or every
+    totals = [one for one in every if one.published]
+    if totals:
+        return totals[:MOST]
     distinct: dict[str, Headline] = {}
-    for one in chosen:
+    for one in every:
         distinct.setdefault(one.name, one)
     return list(distinct.values())[:MOST]
 

@@ -41,6 +41,11 @@ def wider() -> dict[str, object]:
             "other plan",
             ["  budget.runs: (not there) -> 3", "delta 1e-05 for all of its 3 runs, on top of"],
         ),
+        (
+            {"dataset": "branch"},
+            "other dataset",
+            ["from the account of its own dataset: the earlier job has another one"],
+        ),
     ],
 )
 def test_a_plan_says_what_changed_since_an_earlier_job_and_what_it_costs(
@@ -66,3 +71,16 @@ def test_a_job_that_is_not_there_is_refused(shop: Shop, call: Call) -> None:
     said = call("plan", shop.job, "--against", shop.folder / "none.yaml")
     assert (said.code, said.out) == (2, "")
     assert "none.yaml: cannot be read" in said.err
+
+
+def test_parameters_are_given_to_the_job_that_declares_them_and_errors_of_the_earlier_job_say_so(
+    shop: Shop, call: Call
+) -> None:
+    old = shop.folder / "old.yaml"
+    shutil.copy(shop.job, old)
+    shop.write(params={"least": {"type": "float"}}, where="price > {least}")
+    assert call("plan", shop.job, "--against", old, "--param", "least=1").code == 0
+    old.write_text(old.read_text().replace("privacy_unit", "privacy_unity"))
+    said = call("plan", shop.job, "--against", old, "--param", "least=1")
+    assert said.code == 2
+    assert "old.yaml" in said.err

@@ -70,7 +70,8 @@ def test_compressed_csv_gives_the_rows_that_it_holds_in_all_its_members(tmp_path
 @pytest.mark.parametrize("end", PACK)
 def test_a_damaged_compressed_file_is_one_error_with_its_name(tmp_path: Path, end: str) -> None:
     whole = PACK[end](LINES * 400)
-    for number, content in enumerate((whole[: len(whole) // 2], whole[:-8], b"no " + whole)):
+    between = PACK[end](LINES * 200) + b"XX" + PACK[end](LINES * 200)
+    for number, content in enumerate((whole[: len(whole) // 2], whole[:-8], b"no " + whole, between, whole + b"XX")):
         path = tmp_path / f"rows{number}.csv{end}"
         path.write_bytes(content)
         for opener in (open_here, open_anywhere):
@@ -285,6 +286,8 @@ NESTED = {"parquet": "nested.parquet"}
             {"source": {"parquet": "https://x.org/a.parquet"}},
             "names a web address: 'https://x.org/a.parquet'; files are not",
         ),
+        ({"source": {"avro": "https://x.org/a.avro"}}, "names a web address: 'https://x.org/a.avro'; files are not"),
+        ({"source": CSV | {"csv": "rows.csv.tar.zst"}}, "unpack it with tar -xf"),
         ({"source": {"parquet": "${HOME}/a.parquet"}}, "uses ${HOME}: variables of a shell are none here"),
         (
             {"source": NESTED, "where": "day > current_date - 30"},
@@ -313,6 +316,12 @@ def test_a_variable_of_a_shell_is_told_where_no_file_is_found(wrong: Any) -> Non
     assert (said.code, words in said.err) == (0, True), "a plan needs no files"
     said = wrong("--threads", "1", source=source)
     assert (said.code, words in said.err) == (2, True)
+
+
+def test_the_home_of_somebody_who_does_not_exist_is_a_folder_that_is_not_there(wrong: Any) -> None:
+    for source in ({"delta": {"path": "~no-such-user/t"}}, {"parquet": "~no-such-user/a.parquet"}):
+        said = wrong("--threads", "1", source=source)
+        assert (said.code, "Traceback" in said.err) == (2, False), said.err
 
 
 def test_an_option_that_stands_in_the_job_is_told_where(wrong: Any) -> None:

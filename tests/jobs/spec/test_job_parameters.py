@@ -62,7 +62,7 @@ def test_a_value_is_one_piece_of_a_path() -> None:
     )
 
 
-@pytest.mark.parametrize("text", ["..", ".", "", "a/b", "../../etc", "/etc", "a\\b"])
+@pytest.mark.parametrize("text", ["..", ".", "", "a/b", "../../etc", "/etc", "a\\b", "~", "~root"])
 def test_a_value_never_leaves_its_folder(text: str) -> None:
     with pytest.raises(RequestError, match="--param week"):
         job_parameters.into_source("data/{week}/*.parquet", {"week": text})
