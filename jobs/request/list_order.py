@@ -28,6 +28,7 @@ WITHOUT_ORDER: dict[Keys, Callable[[Any], Any]] = {
     ("outputs", "files"): _by_text,
     **{(*of, "nulls"): _by_text for of in _CSV},
     **{(*of, "on"): _by_text for of in _LOOKUPS},
+    **{(*of, "optional"): _by_text for of in (("source",), ("tables", "*"))},
 }
 """Lists whose order means nothing, and the one order that digests give them: that of plans where these have one too."""
 

@@ -23,6 +23,7 @@ OWN_FILES = {
     "jobs/outputs/text_tables.py": "a released table",
     "dp_pipelines/extensions/dataflow/bucket_staging.py": "a staged table",
     "jobs/run/production.py": "a staged table",
+    "dp_pipelines/release/ranges.py": "a staged table",
 }
 """Modules that call `ParquetFile`: on files that this library has written, but for the one function."""
 
