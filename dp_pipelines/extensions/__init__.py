@@ -8,8 +8,8 @@ reader (`jobs.sources.extension_reader`), output (`jobs.outputs.extension_output
 
 import importlib
 import importlib.util
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, TypeVar
 
 from dp_pipelines.errors import RequestError
 
@@ -31,6 +31,10 @@ BUILT_IN = {
     "stage_key:select": "dp_pipelines.extensions.sql_select.select_stages:SELECT",
 }
 """Kind and name of each feature, and its import path: a module, a colon, an attribute."""
+
+Found = TypeVar("Found")
+
+UPDATE = "update or uninstall its distribution"
 
 GROUP = "dp_pipelines.extensions"
 """The group of entry points in which other distributions list their features, named as in `BUILT_IN`."""
@@ -115,10 +119,36 @@ def load(kind: str, name: str) -> object:
     except BaseException as error:
         # Code of others: its message may quote anything, and an end of the process is none that was asked for.
         message = f"cannot be loaded from {entry_point.value!r}: {type(error).__name__}"
-        raise RequestError(
-            field=f"{kind} {name!r}", message=message, hint="update or uninstall its distribution"
-        ) from None
+        raise RequestError(field=f"{kind} {name!r}", message=message, hint=UPDATE) from None
     return loaded
+
+
+def load_checked(kind: str, name: str, checked: Callable[[object], Found | None], lacks: str) -> Found:
+    """Return what is needed of the object that offers a feature.
+
+    Args:
+        kind: of the feature.
+        name: its name.
+        checked: returns what is needed of the object, or None if it is not as its kind needs it. It may run code of the
+            extension, whose errors mean the same.
+        lacks: what is said of an extension whose object is not as needed, after "its extension".
+
+    Raises:
+        RequestError: as `load`, or the object is not as needed.
+
+    >>> load_checked("command", "describe", lambda feature: getattr(feature, "example", None), "has no example")[0]
+    'describe weekly.yaml'
+    """
+    feature = load(kind, name)
+    try:
+        found = checked(feature)
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # code of others, as above
+        found = None
+    if found is None:
+        raise RequestError(field=f"{kind} {name!r}", message=f"its extension {lacks}", hint=UPDATE)
+    return found
 
 
 def refuse_missing(kind: str, name: str) -> None:

@@ -244,10 +244,8 @@ def left_in_words(state: "State", account: Account, window: str) -> str:
         return ""
     epsilon, delta = units.epsilon_of(left.epsilon), units.delta_of(left.delta)
     amount = f"epsilon {left_number(epsilon)} and delta {left_number(delta)}"
-    last: PlanBlock | None = None
-    for last in _blocks(state, account, window):  # noqa: B007  the last one is wanted
-        pass
-    more = None if last is None or last.cost == Cost() else _times(left, last.cost)
+    blocks = list(_blocks(state, account, window))
+    more = _times(left, blocks[-1].cost) if blocks and blocks[-1].cost != Cost() else None
     if more == 0:
         return f"{amount}: too little for another plan like the last one; `dp-pipelines ledger raise` raises the cap"
     plans = "" if more is None else f": enough for {more} more plan{'s' if more > 1 else ''} like the last one"

@@ -57,19 +57,15 @@ class ShownRows:
 
     @property
     def chooses_by_number(self) -> bool:
-        """Whether it leaves rows out by the order of their released numbers, so that these are too high or low on average."""
-        return self.limit is not None and any(one.column not in self.ranks for one in self.order_by)
+        """Whether it leaves rows out by their released numbers, so that these are too high or low on average.
 
-    @property
-    def asks_for_numbers(self) -> bool:
-        """Whether it leaves rows out for their released numbers at all, by their order or by a condition.
-
-        >>> ShownRows(keys=("k",), ranks=("k",), having="n > 5", reads=("n",)).asks_for_numbers
+        >>> ShownRows(keys=("k",), ranks=("k",), having="n > 5", reads=("n",)).chooses_by_number
         True
-        >>> ShownRows(keys=("k",), ranks=("k",), having="k > 5", reads=("k",)).asks_for_numbers
+        >>> ShownRows(keys=("k",), ranks=("k",), having="k > 5", reads=("k",)).chooses_by_number
         False
         """
-        return self.chooses_by_number or any(column not in self.ranks for column in self.reads)
+        ordered = [one.column for one in self.order_by] if self.limit is not None else []
+        return any(column not in self.ranks for column in (*ordered, *self.reads))
 
     def of(self, table: pa.Table, large: Mapping[str, Any] | None = None) -> tuple[pa.Table, dict[str, Any]]:
         """The rows that are published, sorted by key, and what the manifest says of them.

@@ -6,12 +6,13 @@ what the limits are (`planning.limits`).
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from dp_pipelines.release.kept_shares import JOINED
 from dp_pipelines.report.key_text import visible
 from dp_pipelines.report.numbers import ERROR_BAR
+from dp_pipelines.report.pages import mapping, mappings
 from dp_pipelines.report.words.unit_name import plural, unit_name
 
 FEW = 0.05
@@ -40,17 +41,17 @@ def lines(kept: object, unit: str) -> list[str]:
     """
     if not isinstance(kept, Mapping):
         return []
-    rows = _mapping(kept.get("rows"))
+    rows = mapping(kept.get("rows"))
     many, one, row = plural(unit), unit_name(unit), "joined row" if kept.get("of") == JOINED else "row"
     about = "at most" if rows.get("at_most") is True else "about"
     said = [
-        _sentence("about", _mapping(kept.get("whole")), f"of {many} fall wholly within the limits")
+        _sentence("about", mapping(kept.get("whole")), f"of {many} fall wholly within the limits")
         + "; "
         + _sentence(about, rows, f"of {_whose(rows, many, row)} are counted")
     ]
-    for entry in _mappings(kept.get("values")):
+    for entry in mappings(kept.get("values")):
         said.append(_of_values(entry, f"counted {row} of each {one}"))
-    facts = _mappings(kept.get("facts"))
+    facts = mappings(kept.get("facts"))
     passed = [f"{percent(fact)} {SAID[name]}" for fact in facts if (name := fact.get("fact")) in SAID]
     if passed:
         said.append(f"of one {row} of each {one}, {' and '.join(passed)}")
@@ -96,9 +97,9 @@ def _sentence(about: str, known: Mapping[str, Any], what: str) -> str:
 def _of_values(entry: Mapping[str, Any], row: str) -> str:
     low, high = (_finite(entry.get(end)) for end in ("low", "high"))
     ends = {"below": low, "above": high}
-    parts = [f"{percent(_mapping(entry.get('within')))} within its range"]
+    parts = [f"{percent(mapping(entry.get('within')))} within its range"]
     for side, end in ends.items():
-        parts.append(f"{percent(_mapping(entry.get(side)))} {side} {'its range' if end is None else f'{end:,.6g}'}")
+        parts.append(f"{percent(mapping(entry.get(side)))} {side} {'its range' if end is None else f'{end:,.6g}'}")
     return f"{_name(entry)} of one {row}: " + ", ".join(parts)
 
 
@@ -109,15 +110,6 @@ def _looks_empty(fact: Mapping[str, Any]) -> bool:
 
 def _name(entry: Mapping[str, Any]) -> str:
     return visible(str(entry.get("column")), most=100)
-
-
-def _mapping(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
-
-
-def _mappings(value: object) -> list[Mapping[str, Any]]:
-    listed = value if isinstance(value, Sequence) and not isinstance(value, str) else []
-    return [item for item in listed if isinstance(item, Mapping)]
 
 
 def _finite(value: object) -> float | None:

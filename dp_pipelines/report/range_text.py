@@ -12,6 +12,7 @@ from typing import Any
 
 from dp_pipelines.report.key_text import visible
 from dp_pipelines.report.numbers import MOST_DIGITS
+from dp_pipelines.report.pages import mapping
 
 HEADING = "likely"
 """The heading of a column of ranges."""
@@ -69,12 +70,12 @@ def lines(stage: Mapping[str, Any], unit: str) -> list[str]:
     >>> lines({"limits": ["at most 2 rows of one customer are counted"], "metrics": {"orders": {}}}, "customer")
     ['what the limits cut off was not measured']
     """
-    kept, metrics = stage.get("kept"), _mapping(stage.get("metrics"))
+    kept, metrics = stage.get("kept"), mapping(stage.get("metrics"))
     if not isinstance(kept, Mapping):
         return [NOT_MEASURED] if metrics and stage.get("limits") else []
     said, reasons = [], dict[str, list[str]]()
     for name, entry in metrics.items():
-        found, shown = _mapping(_mapping(entry).get("kept")), visible(str(name), most=100)
+        found, shown = mapping(mapping(entry).get("kept")), visible(str(name), most=100)
         if isinstance(why := found.get("why"), str):
             reasons.setdefault(why, []).append(shown)
         if _share(found.get("divided_by")) is not None:
@@ -128,7 +129,3 @@ def _rounded(value: float, step: float, to: Callable[[float], int]) -> str:
     step = max(step, 1e-12)
     decimals = max(0, -round(math.log10(step)))
     return f"{to(value / step) * step + 0.0:,.{decimals}f}"
-
-
-def _mapping(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}

@@ -6,8 +6,9 @@ Not covered: the core's own commands (`main`).
 """
 
 import argparse
+import functools
 from collections.abc import Collection, Iterable, Sequence
-from typing import Protocol, cast, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 from dp_pipelines import extensions
 from dp_pipelines.errors import RequestError
@@ -101,27 +102,18 @@ def load(name: str) -> Command:
     Raises:
         RequestError: its extension cannot be loaded, or does not offer what a command needs.
     """
-    command = extensions.load(KIND, name)
-    if not _is_command(name, command):
-        message = "its extension does not offer what a command needs"
-        raise RequestError(field=f"{KIND} {name!r}", message=message, hint="update or uninstall its distribution")
-    return cast(Command, command)
+    return extensions.load_checked(KIND, name, functools.partial(_command, name), "does not offer what a command needs")
 
 
-def _is_command(name: str, command: object) -> bool:
-    """Return True if an object has what a command needs, and adds one parser, of its own name."""
+def _command(name: str, command: object) -> Command | None:
+    """Return an object that has what a command needs and adds one parser, of its own name; None for another."""
     names: list[str] = []
 
     def make(added: str, help_text: str, epilog: str) -> argparse.ArgumentParser:
         names.append(added)
         return argparse.ArgumentParser(added, description=help_text, epilog=epilog)
 
-    try:
-        if not isinstance(command, Command) or [type(text) for text in command.example] != [str, str]:
-            return False
-        command.add(make)
-    except KeyboardInterrupt:
-        raise
-    except BaseException:  # code of others
-        return False
-    return names == [name]
+    if not isinstance(command, Command) or [type(text) for text in command.example] != [str, str]:
+        return None
+    command.add(make)
+    return command if names == [name] else None

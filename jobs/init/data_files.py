@@ -21,7 +21,7 @@ from dp_pipelines.engine import compressed
 from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs.init import public_sample
 from dp_pipelines.jobs.sources import source_files
-from dp_pipelines.jobs.spec import csv_arguments
+from dp_pipelines.jobs.spec import csv_arguments, job_parameters
 from dp_pipelines.jobs.spec.content import Content
 from dp_pipelines.jobs.spec.source_models import CsvOptions
 from dp_pipelines.jobs.spec.validation_errors import from_validation, nearest, raise_all
@@ -232,7 +232,7 @@ def _declared(types: str | None, unit: Sequence[str], known: Mapping[str, str], 
     if types is None and not known:
         message = "is required for CSV and JSON lines: names and types must not follow from the rows"
         out = "data.parquet"
-        copy = f"COPY (FROM {_sql_text(pattern)}) TO {_sql_text(out)}"
+        copy = f"COPY (FROM {job_parameters.sql_text(pattern)}) TO {job_parameters.sql_text(out)}"
         copy = shlex.quote(copy) if set(copy) & set('"$`\\!') else f'"{copy}"'
         hint = (
             f"write e.g. {example}, or --like SAMPLE with a file of made-up rows, or for CSV --header-is-public; "
@@ -251,10 +251,6 @@ def _declared(types: str | None, unit: Sequence[str], known: Mapping[str, str], 
             raise RequestError(field=f"--types {part}", message=f"unknown type {kind!r}", hint=hint)
         found[name] = kind
     return found
-
-
-def _sql_text(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
 
 
 def _from(folder: pathlib.Path, pattern: str) -> str:

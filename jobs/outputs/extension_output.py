@@ -12,7 +12,6 @@ from typing import Any, Protocol, runtime_checkable
 import pyarrow as pa
 
 from dp_pipelines import extensions
-from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs.outputs.release_place import ReleasePlace
 from dp_pipelines.jobs.spec.extension_keys import OUTPUT, OutputKeys
 from dp_pipelines.jobs.spec.job_parameters import Value
@@ -110,11 +109,12 @@ def load(name: str) -> Output:
     Raises:
         RequestError: its extension is not installed, or does not offer what an output needs.
     """
-    output = extensions.load(OUTPUT, name)
-    if not isinstance(output, Output):
-        message = "its extension does not offer what an output needs"
-        raise RequestError(field=f"{OUTPUT} {name!r}", message=message, hint="update or uninstall its distribution")
-    return output
+    return extensions.load_checked(
+        OUTPUT,
+        name,
+        lambda feature: feature if isinstance(feature, Output) else None,
+        "does not offer what an output needs",
+    )
 
 
 def transaction_of(dataset: str, run_id: str) -> str:

@@ -31,7 +31,7 @@ def target(output: str) -> pathlib.Path:
     return found
 
 
-def refuse_dataflow(runner: str, hint: str) -> None:
+def refuse_elsewhere(runner: str, hint: str) -> None:
     """Refuse a runner whose workers cannot write to this machine.
 
     Args:
@@ -39,10 +39,20 @@ def refuse_dataflow(runner: str, hint: str) -> None:
         hint: what to do instead.
 
     Raises:
-        RequestError: it is that one, or none.
+        RequestError: it is such a runner, or none.
     """
     if runner_rules.is_elsewhere(runner):
         raise RequestError(field=f"--runner {runner}", message="cannot keep private output on your machine", hint=hint)
+
+
+def notice(*, noted: bool) -> str:
+    """Return what is printed of a private folder.
+
+    Args:
+        noted: whether a ledger records that the rows were looked at.
+    """
+    said = "The look is recorded in the ledger" if noted else "No ledger records the look"
+    return f"PRIVATE: computed from the raw rows without privacy. Do not publish this folder. {said}."
 
 
 def give_name(folder: pathlib.Path, name: pathlib.Path) -> None:

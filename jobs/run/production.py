@@ -249,7 +249,7 @@ class Production:
                 self.plan.queries[described["name"]], metrics=query.metrics, bounds=query.bounds
             )
             shown = self.request.shown.get(described["name"])
-            found = ranges.of_stage(query, described, chosen=shown is not None and shown.asks_for_numbers)
+            found = ranges.of_stage(query, described, chosen=shown is not None and shown.chooses_by_number)
             for metric, range_ in found.items():
                 described["metrics"][metric][ranges.ENTRY] = range_.to_json(total=query.is_total)
             for metric in query.metrics.keys() - found.keys():

@@ -90,8 +90,9 @@ def load(name: str) -> Runner:
     Raises:
         RequestError: its extension is not installed, or does not offer what a runner needs.
     """
-    runner = extensions.load(RUNNER, name)
-    if not isinstance(runner, Runner):
-        message = "its extension does not offer what a runner needs"
-        raise RequestError(field=f"{RUNNER} {name!r}", message=message, hint="update or uninstall its distribution")
-    return runner
+    return extensions.load_checked(
+        RUNNER,
+        name,
+        lambda feature: feature if isinstance(feature, Runner) else None,
+        "does not offer what a runner needs",
+    )

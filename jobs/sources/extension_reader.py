@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from typing import Any, Protocol, runtime_checkable
 
 from dp_pipelines import extensions
-from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs.sources.source_files import Source
 from dp_pipelines.jobs.spec.extension_keys import READER, SourceKey
 from dp_pipelines.jobs.spec.job_parameters import Value
@@ -78,8 +77,9 @@ def load(name: str) -> Reader:
     Raises:
         RequestError: its extension is not installed, or does not offer what a format needs.
     """
-    reader = extensions.load(READER, name)
-    if not isinstance(reader, Reader):
-        message = "its extension does not offer what a format of sources needs"
-        raise RequestError(field=f"{READER} {name!r}", message=message, hint="update or uninstall its distribution")
-    return reader
+    return extensions.load_checked(
+        READER,
+        name,
+        lambda feature: feature if isinstance(feature, Reader) else None,
+        "does not offer what a format of sources needs",
+    )

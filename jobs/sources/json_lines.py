@@ -14,6 +14,7 @@ import pyarrow as pa
 from dp_pipelines.engine import compressed
 from dp_pipelines.errors import DamagedInputError
 from dp_pipelines.jobs.sources.readers import UNREADABLE
+from dp_pipelines.jobs.spec.job_parameters import sql_text
 from dp_pipelines.jobs.sql.row_calculator import Calculator, Item
 from dp_pipelines.kernels.columns import csv_cells, csv_lines
 from dp_pipelines.kernels.columns.csv_format import DEFAULT, CsvFormat
@@ -108,7 +109,7 @@ def members(names: list[str]) -> str:
     """
     # As JSON pointers, in which no character of a name is a wildcard.
     pointers = (f"/{name.replace('~', '~0').replace('/', '~1')}" for name in names)
-    listed = ", ".join("'" + pointer.replace("'", "''") + "'" for pointer in pointers)
+    listed = ", ".join(map(sql_text, pointers))
     return f"json_extract_string({_LINE}, [{listed}])"
 
 

@@ -7,6 +7,7 @@ others. Holds: what a key means is said in its extension alone. Not covered: wha
 
 import contextlib
 import dataclasses
+import functools
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, TypeVar
 
@@ -104,11 +105,22 @@ def load(kind: str, name: str, keys: type[Keys]) -> Keys:
     Raises:
         RequestError: its extension cannot be loaded, or has no such keys.
     """
-    feature = extensions.load(kind, name)
-    found = feature.keys if extensions.is_built_in(kind, name) else _tried(feature, keys)  # type: ignore[attr-defined]
+    return extensions.load_checked(
+        kind, name, functools.partial(_keys_of, kind, name, keys), "does not say which keys it has"
+    )
+
+
+def _keys_of(kind: str, name: str, keys: type[Keys], feature: object) -> Keys | None:
+    """Return the keys of a feature; None if it has none. Those of other distributions must make a model."""
+    found = getattr(feature, "keys", None)
     if not isinstance(found, keys) or (isinstance(found, OutputKeys) and name not in found.fields):
-        message = "its extension does not say which keys it has"
-        raise RequestError(field=f"{kind} {name!r}", message=message, hint="update or uninstall its distribution")
+        return None
+    if not extensions.is_built_in(kind, name):
+        if isinstance(found, SourceKey):
+            TypeAdapter(found.model)
+        else:
+            fields: dict[str, Any] = dict(found.fields)
+            create_model("Outputs", **fields)
     return found
 
 
@@ -129,19 +141,3 @@ def refuse_missing(kind: str, value: Any, known: Collection[str]) -> None:
                 extensions.load(kind, name)
             except RequestError as error:
                 raise RequestError(field=name, message=error.message, hint=error.hint) from None
-
-
-def _tried(feature: object, keys: type[Keys]) -> Keys | None:
-    """Return the keys of a feature of another distribution; None where it has none that make a model, or its code fails."""
-    try:
-        found = getattr(feature, "keys", None)
-        if isinstance(found, SourceKey):
-            TypeAdapter(found.model)
-        if isinstance(found, OutputKeys):
-            fields: dict[str, Any] = dict(found.fields)
-            create_model("Outputs", **fields)
-    except KeyboardInterrupt:
-        raise
-    except BaseException:  # an end of the process, or what Rust raises, is no end that somebody asked for
-        return None
-    return found if isinstance(found, keys) else None

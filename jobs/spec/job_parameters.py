@@ -197,6 +197,15 @@ def into_sql(text: str, values: Mapping[str, Value]) -> tuple[str, dict[str, int
     return _PLACEHOLDER.sub(parameter, text), found
 
 
+def sql_text(text: str) -> str:
+    """Return a text as SQL writes it.
+
+    >>> sql_text("Joe's")
+    "'Joe''s'"
+    """
+    return "'" + text.replace("'", "''") + "'"
+
+
 def into_words(text: str, values: Mapping[str, Value]) -> str:
     """SQL with the values of its parameters, for readers: what was asked, and not what is carried out.
 
@@ -207,7 +216,7 @@ def into_words(text: str, values: Mapping[str, Value]) -> str:
     def value(match: re.Match[str]) -> str:
         given = values.get(match[1], match[0])
         quoted = match[1] in values and not isinstance(given, int | float)
-        return "'" + str(given).replace("'", "''") + "'" if quoted else str(given)
+        return sql_text(str(given)) if quoted else str(given)
 
     return _PLACEHOLDER.sub(value, text)
 

@@ -55,8 +55,7 @@ PASSED_ON = {
     "jobs/runners/workers.py:_work": "hands every error to the thread that waits, which guards it",
     "jobs/cli/main.py:_ended": "is the last guard of a command, and ends it",
     "dp_pipelines/extensions/__init__.py:load": "imports a command of another distribution, before any row is read",
-    "jobs/cli/extension_command.py:_is_command": "asks a command for its parser, before any row is read",
-    "jobs/spec/extension_keys.py:_tried": "asks a format of another distribution for its keys, before any row is read",
+    "dp_pipelines/extensions/__init__.py:load_checked": "asks a feature of others what it offers, before any row is read",
 }
 """Handlers of `BaseException` that neither ask whether a signal came nor raise the error again."""
 

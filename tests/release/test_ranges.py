@@ -161,9 +161,9 @@ def test_groups_that_were_chosen_by_their_numbers_have_none() -> None:
 
 def test_rows_that_a_condition_on_numbers_chose_count_as_chosen() -> None:
     keys: dict[str, Any] = {"keys": ("product",), "ranks": ("product",)}
-    assert ShownRows(**keys, having="orders > 9", reads=("orders",)).asks_for_numbers
-    assert ShownRows(**keys, having="orders_stddev > 9", reads=("orders_stddev",)).asks_for_numbers
-    assert not ShownRows(**keys, having="product <> 'a'", reads=("product",)).asks_for_numbers
+    assert ShownRows(**keys, having="orders > 9", reads=("orders",)).chooses_by_number
+    assert ShownRows(**keys, having="orders_stddev > 9", reads=("orders_stddev",)).chooses_by_number
+    assert not ShownRows(**keys, having="product <> 'a'", reads=("product",)).chooses_by_number
 
 
 def test_who_has_nothing_of_a_sum_weighs_nothing_and_a_row_reaches_the_last_cell() -> None:

@@ -60,18 +60,14 @@ class Checked:
     @property
     def text(self) -> str:
         """What is printed."""
-        noted = "The look is recorded in the ledger" if self.noted else "No ledger records the look"
-        return (
-            f"checked: {self.folder}\n"
-            f"PRIVATE: computed from the raw rows without privacy. Do not publish this folder. {noted}."
-        )
+        return f"checked: {self.folder}\n{private_folder.notice(noted=self.noted)}"
 
 
 def check(given: argparse.Namespace, arguments: Sequence[str]) -> Checked:
     """Run the command.
 
     Args:
-        given: the arguments, as `check_arguments` declares them.
+        given: the arguments, as `command` declares them.
         arguments: options of Beam.
 
     Raises:
@@ -82,7 +78,7 @@ def check(given: argparse.Namespace, arguments: Sequence[str]) -> Checked:
     """
     request = requests.check(job_file.load(given.job), given.param)
     target = private_folder.target(given.output)
-    private_folder.refuse_dataflow(given.runner, "check on a machine that can read the rows")
+    private_folder.refuse_elsewhere(given.runner, "check on a machine that can read the rows")
     with silence.silence() as stream, Progress(stream) as progress, contextlib.ExitStack() as until_the_end:
         progress.show("planning")
         stages = _planned(request)

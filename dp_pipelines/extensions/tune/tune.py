@@ -87,15 +87,14 @@ class Tuned:
             return f"{said}\ncomputed from synthetic rows: the report lists the assumptions; no row of the job was read"
         if not self.private:
             return f"{said}\ncomputed from the sample that you declared public, not from the rows of the job"
-        noted = "The look is recorded in the ledger" if self.noted else "No ledger records the look"
-        return f"{said}\nPRIVATE: computed from the raw rows without privacy. Do not publish this folder. {noted}."
+        return f"{said}\n{private_folder.notice(noted=self.noted)}"
 
 
 def tune(given: argparse.Namespace, arguments: Sequence[str]) -> Tuned:
     """Run the command.
 
     Args:
-        given: the arguments, as `tune_arguments` declares them.
+        given: the arguments, as `command` declares them.
         arguments: options of Beam.
 
     Raises:
@@ -118,7 +117,7 @@ def tune(given: argparse.Namespace, arguments: Sequence[str]) -> Tuned:
     goal = goals.read(given.goal, predicted)
     target = private_folder.target(given.output)
     hint = "tune on a machine that can read the rows, or use a public sample with --sample"
-    private_folder.refuse_dataflow(given.runner, hint)
+    private_folder.refuse_elsewhere(given.runner, hint)
     with silence.silence() as stream, Progress(stream) as progress, contextlib.ExitStack() as until_the_end:
         configurations, stage = plans.configurations(request, name, options, progress.show)
         progress.show("loading")
