@@ -173,6 +173,9 @@ def test_who_has_nothing_of_a_sum_weighs_nothing_and_a_row_reaches_the_last_cell
     parts[0, 0] = 990_000
     parts[:, np.searchsorted(cells, amounts.PARTS_OF_END // 64, side="right") - 1] = 5_000
     assert kept_shares.share_of_sum(parts, cells, 1.0, "gaussian")["share"] == pytest.approx(0.5, abs=1e-6)
+    small = np.zeros((2, len(cells)))
+    small[:, np.searchsorted(cells, 1, side="right") - 1] = 5_000
+    assert kept_shares.share_of_sum(small, cells, 1.0, "gaussian")["share"] == 0.5, "little is more than nothing"
     for most in (1, 64, 10**6):
         (row,) = amounts.of_values(np.array([1e300]), 3.0)
         assert row >= amounts.edges(most)[-1]
