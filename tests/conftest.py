@@ -10,6 +10,7 @@ from pathlib import Path
 
 import hypothesis
 import pytest
+from hypothesis.internal.conjecture import providers
 
 from tests.helpers.cpu_times import (  # noqa: F401 - hooks
     pytest_runtest_logreport,
@@ -29,6 +30,22 @@ sys.path.append(str(Path(__file__).resolve().parents[1]))
 hypothesis.settings.register_profile("repeat", deadline=None, derandomize=True, database=None, print_blob=True)
 hypothesis.settings.register_profile("explore", deadline=None, derandomize=False, print_blob=True)
 hypothesis.settings.load_profile("repeat")
+
+assert callable(providers.is_local_module_file), (
+    "hypothesis has no such function any more: see tests/test_determinism.py"
+)
+everything_local = providers.is_local_module_file
+
+
+def is_local_module_file(path: str) -> bool:
+    """Whether hypothesis takes constants of this module as examples: never where examples repeat.
+
+    Which modules are loaded depends on the tests that the same worker ran before.
+    """
+    return hypothesis.settings.get_current_profile_name() == "explore" and everything_local(path)
+
+
+providers.is_local_module_file = is_local_module_file
 
 COMPILED = Path(__file__).resolve().parents[1] / "build" / "compiled"
 """What all workers share."""

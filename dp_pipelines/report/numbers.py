@@ -151,9 +151,9 @@ def axis_numbers(values: Sequence[float]) -> tuple[list[str], str]:
 
 
 def _short(value: float) -> str:
-    """Six digits with separators, none of them a needless zero; fewer with an exponent where they are small."""
+    """Six digits with separators, none of them a needless zero; with an exponent where they are small."""
     if value and abs(value) < 1e-4:
-        return f"{value:.4g}"
+        return f"{value:.6g}"
     text = f"{value + 0.0:,.{max(0, 5 - math.floor(math.log10(abs(value)))) if value else 0}f}"
     return text.rstrip("0").rstrip(".") if "." in text else text
 

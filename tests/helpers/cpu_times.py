@@ -1,8 +1,9 @@
 """Prints the processor time of the tests, by group, at the end of a run.
 
-In: hooks of pytest, on each worker and on the process that they report to. Out: a table of minutes by folder of `tests/`. Holds:
-the time of a process that a test started counts once the test, or a later one of the same worker, has waited for its end; that of
-a command which another process has forked counts once its end is reported (`add`). Not covered: collecting tests.
+In: hooks of pytest, on each worker and on the process that they report to. Out: a table of minutes by folder of `tests/`, and the
+seconds of the costliest files. Holds: the time of a process that a test started counts once the test, or a later one of the same
+worker, has waited for its end; that of a command which another process has forked counts once its end is reported (`add`). Not
+covered: collecting tests.
 """
 
 import collections
@@ -16,6 +17,10 @@ PROPERTY = "processor seconds"
 
 _BEGUN: dict[str, float] = {}
 _SECONDS: collections.Counter[str] = collections.Counter()
+_OF_FILES: collections.Counter[str] = collections.Counter()
+COSTLIEST = 40
+"""How many files are listed."""
+
 _OF_OTHERS: list[float] = []
 
 
@@ -60,11 +65,13 @@ def pytest_runtest_makereport(item: pytest.Item, call: "pytest.CallInfo[None]") 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     """Add it up, where reports arrive."""
     if report.when == "teardown":
-        _SECONDS[group_of(report.nodeid)] += sum(value for name, value in report.user_properties if name == PROPERTY)
+        used = sum(value for name, value in report.user_properties if name == PROPERTY)
+        _SECONDS[group_of(report.nodeid)] += used
+        _OF_FILES[report.nodeid.partition("::")[0]] += used
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print the table."""
+    """Print both tables."""
     whole = sum(_SECONDS.values())
     if whole < 60:
         return
@@ -72,3 +79,6 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     rows = [f"{seconds / 60:6.1f} {group}" for group, seconds in _SECONDS.most_common() if seconds >= 6]
     for first in range(0, len(rows), 4):
         terminalreporter.write_line("".join(f"{row:<30}" for row in rows[first : first + 4]))
+    terminalreporter.section("processor seconds of the costliest files")
+    for file, seconds in _OF_FILES.most_common(COSTLIEST):
+        terminalreporter.write_line(f"{seconds:6.0f} {file}")

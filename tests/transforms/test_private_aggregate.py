@@ -151,7 +151,10 @@ def test_the_folder_holds_the_release_and_its_manifest_and_nothing_else(tmp_path
     page = (tmp_path / "out" / "report.html").read_text()
     (described,) = manifest["stages"]
     assert described["metrics"]
-    assert all(metric["verdict"]["words"] in page for metric in described["metrics"].values())
+    verdicts = [metric["verdict"] for metric in described["metrics"].values()]
+    short = {verdict["words"] for verdict in verdicts if verdict["clear"] < verdict["numbers"] / 2}
+    assert short
+    assert all(words in page for words in short)
 
 
 def test_no_key_that_was_not_selected_is_anywhere_in_the_published_buffers(tmp_path):
