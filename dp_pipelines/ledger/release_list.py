@@ -5,6 +5,7 @@ add up to what it has spent (rule `reserved`); only public facts of requests. No
 """
 
 import dataclasses
+import datetime
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,12 @@ if TYPE_CHECKING:
 
 NAMED = 5
 """How many releases a refusal names."""
+
+LAST_RUNS = 10
+"""From so few runs that are left on, each run says so."""
+
+FEWEST_RUNS = 5
+"""Plans of fewer runs say nothing; of more, the last fifth does, if that is less."""
 
 HOUR = re.compile(r"(\d{4}-\d\d-\d\dT\d\d)\+00:00\Z")
 """A time as version 0.1.0 wrote it."""
@@ -86,6 +93,11 @@ def iso_time(text: str) -> str:
     return HOUR.sub(r"\1:00Z", text)
 
 
+def time_of_draw(run: Run) -> str:
+    """Return when a run was drawn, as ISO 8601, to the hour: when its last attempt began, or when it was admitted."""
+    return iso_time(run.times.get("started", run.times["reserved"]))
+
+
 def contents_in_words(stages: Mapping[str, Iterable[str]]) -> str:
     """Return stages and their metrics in words.
 
@@ -123,7 +135,7 @@ def _entry(state: "State", account: Account, run: Run, paid: set[tuple[str, str]
         paid.add((block.window, block.asked))
         epsilon, delta = _cost(block)
     return ReleaseEntry(
-        time=iso_time(run.times.get("started", run.times["reserved"])),
+        time=time_of_draw(run),
         account=run.account,
         window=run.window,
         run_id=run.run_id,
@@ -230,6 +242,33 @@ def rounds_in_words(state: "State", block: PlanBlock) -> str:
     if len(named) > 2 * NAMED:
         named = [*named[:NAMED], f"{len(named) - 2 * NAMED} more", *named[-NAMED:]]
     return ", ".join(named)
+
+
+def ending_in_words(state: "State", block: PlanBlock) -> str:
+    """Return when the last run of a plan will be at the pace of its runs so far; empty if they tell no pace.
+
+    Args:
+        state: of the ledger.
+        block: the plan.
+    """
+    left = len(block.free())
+    held = [state.runs[block.account, run_id] for run_id in block.rounds.values()]
+    days = sorted(datetime.date.fromisoformat(iso_time(run.times["reserved"])[:10]) for run in held)
+    if left == 0 or len(days) < 2 or days[0] == days[-1]:
+        return ""
+    pace = (days[-1] - days[0]) / (len(days) - 1)
+    try:
+        last = days[-1] + left * pace
+    except OverflowError:
+        return ""
+    every = round(pace / datetime.timedelta(days=1), 1)
+    return f"at the pace so far, a run every {'day' if every == 1 else f'{every:g} days'}, the last one is about {last}"
+
+
+def is_ending(block: PlanBlock) -> bool:
+    """Return True if so few runs of a plan are left that its owner should decide what comes then."""
+    regular = block.runs - block.spare
+    return regular >= FEWEST_RUNS and len(block.free()) <= min(LAST_RUNS, regular // FEWEST_RUNS)
 
 
 def left_in_words(state: "State", account: Account, window: str) -> str:

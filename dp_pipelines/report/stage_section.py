@@ -32,6 +32,7 @@ from dp_pipelines.report.released_table import (
     Numbers,
     PrintedOrder,
     Published,
+    of_table,
     printed_order,
     ranking,
     read_published,
@@ -39,6 +40,7 @@ from dp_pipelines.report.released_table import (
 from dp_pipelines.report.stage_charts import MOST_PLOTTED, charts_of
 from dp_pipelines.report.words import headline
 from dp_pipelines.report.words.limit_words import metrics_by_column
+from dp_pipelines.report.words.presented import Presented, renamed_stage
 from dp_pipelines.report.words.unit_name import plural
 
 FIRST_ROWS = 200
@@ -58,7 +60,9 @@ def _as_it_is(column: str, row: int) -> str | None:
     return None
 
 
-def stage_section(name: str, stage: Mapping[str, Any], path: pathlib.Path | None, unit: str) -> dict[str, Any]:
+def stage_section(
+    name: str, stage: Mapping[str, Any], path: pathlib.Path | None, unit: str, shown: Presented | None = None
+) -> dict[str, Any]:
     """What the template shows of a stage.
 
     Args:
@@ -66,10 +70,19 @@ def stage_section(name: str, stage: Mapping[str, Any], path: pathlib.Path | None
         stage: its entry in the manifest, {} where there is none.
         path: of its published Parquet file; None where it published none.
         unit: the privacy unit in words.
+        shown: how the job wants it to be shown; None: under its own names.
 
     Raises:
         OSError, pyarrow.ArrowException: the file cannot be read.
     """
+    keys = stage.get("partition_by")
+    named = isinstance(keys, Sequence) and not isinstance(keys, str) and all(isinstance(key, str) for key in keys)
+    published = None if path is None else read_published(path, list(keys) if named and keys is not None else None)
+    renamed = {} if published is None or shown is None else shown.columns(published.table)
+    if published is not None and renamed:
+        names = [renamed.get(column, column) for column in published.table.column_names]
+        published = of_table(published.table.rename_columns(names), [key.name for key in published.keys])
+        stage = renamed_stage(stage, renamed)
     entries = {text(key): entry for key, entry in mapping(stage.get("metrics")).items() if isinstance(entry, Mapping)}
     section: dict[str, Any] = {
         "name": name,
@@ -86,11 +99,8 @@ def stage_section(name: str, stage: Mapping[str, Any], path: pathlib.Path | None
         "warnings": [],
         "headlines": [],
     }
-    if path is None:
+    if published is None:
         return section
-    keys = stage.get("partition_by")
-    named = isinstance(keys, Sequence) and not isinstance(keys, str) and all(isinstance(key, str) for key in keys)
-    published = read_published(path, list(keys) if named and keys is not None else None)
     said = {metric.name: entries.get(metric.name, {}).get("kind") for metric in published.in_order}
     known = {name: registry.of_kind(kind) for name, kind in said.items()}
     styles = {found.name: style_of(known[found.name], entries.get(found.name, {})) for found in published.lists}
@@ -98,6 +108,7 @@ def stage_section(name: str, stage: Mapping[str, Any], path: pathlib.Path | None
     section["shown_part"] = [] if part is None else [text(words) for words in part.words]
     section["chooses"] = part is not None and part.chooses
     best, order_by = section["selection"]["best"] is not None, () if part is None else part.order_by
+    order_by = tuple(dataclasses.replace(one, column=renamed.get(one.column, one.column)) for one in order_by)
     order_by = order_by or rollup_order(stage)
     order = printed_order(published, said, FIRST_ROWS, best=best, order_by=order_by)
     readable, words = _readable(published, stage)
@@ -133,8 +144,8 @@ def stage_section(name: str, stage: Mapping[str, Any], path: pathlib.Path | None
     }
     section["verdict_note"] = verdicts.note({key: one for key, one in found.items() if _falls_short(one)}, stage)
     # The table has all; plots show a mean as it is after shrinkage alone.
-    shown = tuple(metric for metric in published.metrics if "raw_of" not in entries.get(metric.name, {}))
-    published = finest(dataclasses.replace(published, metrics=shown), stage)
+    plotted = tuple(metric for metric in published.metrics if "raw_of" not in entries.get(metric.name, {}))
+    published = finest(dataclasses.replace(published, metrics=plotted), stage)
     if published.table.num_rows and (published.metrics or published.lists):
         leader = ranking(published, said | {name: style.name for name, style in styles.items()})
         section["plots"] = charts_of(published, leader, known) if published.keys else []  # a total's numbers need none

@@ -20,12 +20,13 @@ from dp_pipelines.errors import DpError, LedgerError, RequestError
 from dp_pipelines.jobs.run import looks, noise_memory
 from dp_pipelines.jobs.run.looks import Look
 from dp_pipelines.jobs.runners import processes
-from dp_pipelines.ledger import disks, export
+from dp_pipelines.ledger import disks, export, release_list
 from dp_pipelines.ledger.entries import Attempt, EngineJob, Run
 from dp_pipelines.ledger.ledger import Ledger, MovedOn, refuse_other
 from dp_pipelines.ledger.patience import A_MINUTE, TEN_MINUTES, Refused, Unreachable
 from dp_pipelines.noise import entropy
 from dp_pipelines.release import manifest, staging
+from dp_pipelines.report.key_text import visible
 from dp_pipelines.training.kept_draws import Draws
 
 POLL_SECONDS = 0.5
@@ -421,11 +422,20 @@ def release_at(target: pathlib.Path, run_id: str, dataset: str, plan: str, job: 
         raise AssertionError("it exists")
     field = f"output {str(target)!r}"
     if content.get("run_id") != run_id or content.get("dataset") != dataset:
-        raise RequestError(field=field, message="holds another run's release", hint="choose a new folder")
+        name = visible(release_list.shown_id(str(content.get("run_id"))))
+        message = f"holds another run's release, of run {name!r}{_drawn_on(content)}"
+        raise RequestError(field=field, message=message, hint="choose a new folder")
     if content.get("plan") != plan or content.get("job") != job:
         message = f"holds the release of run {run_id!r} of another job, plan, parameters or snapshot of a table"
         raise RequestError(field=field, message=message, hint="give this run another --run-id and another folder")
     return content
+
+
+def _drawn_on(content: Mapping[str, Any]) -> str:
+    """Return the day of a release as a manifest has it, in words; empty without a ledger."""
+    ledger = content.get("ledger")
+    day = ledger.get("drawn") if isinstance(ledger, Mapping) else None
+    return f", drawn on {day}" if isinstance(day, str) else ""
 
 
 def _seals_of(attempt: Attempt) -> dict[str, str] | None:

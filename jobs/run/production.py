@@ -20,6 +20,7 @@ from dp_pipelines.jobs.run.pipelines import quoting_nothing, run_examples, run_p
 from dp_pipelines.jobs.runners import extension_runner, runner_rules
 from dp_pipelines.jobs.runners.engines import Engine, EngineAttempt
 from dp_pipelines.jobs.sources import event_window
+from dp_pipelines.jobs.spec import presentation
 from dp_pipelines.jobs.terminal.progress import Progress
 from dp_pipelines.ledger.entries import EngineJob
 from dp_pipelines.plan_stages import phases
@@ -146,6 +147,8 @@ class Production:
             "job": self.request.content,
             "stages": manifest.stages_to_json(published),
         }
+        if said := presentation.of_job(job):
+            content[presentation.ENTRY] = said
         content |= self._elsewhere()
         content = joined_tables.with_limits(content, job)
         content = manifest.with_parties(content, describe.parties_to_json(self.plan.queries))

@@ -44,6 +44,7 @@ from dp_pipelines.jobs.spec.extension_keys import OUTPUT, READER, OutputKeys, So
 from dp_pipelines.jobs.spec.metric_models import MetricModel
 from dp_pipelines.jobs.spec.output_models import OutputsModel, with_outputs
 from dp_pipelines.jobs.spec.party_models import PartiesModel
+from dp_pipelines.jobs.spec.presentation import Description, Title
 from dp_pipelines.jobs.spec.source_models import LookupModel, SomeLookups, SourceModel, with_readers
 from dp_pipelines.jobs.spec.table_models import (
     JoinModel,
@@ -163,6 +164,15 @@ class Stage(OverUnits, DeclaredFields):
     ] = None
 
     @model_validator(mode="after")
+    def _one_name_each(self) -> "Stage":
+        names = [metric.label or name for name, metric in self.metrics.items()] + list(self.partition_by)
+        for name, metric in self.metrics.items():
+            if metric.label is not None and names.count(metric.label) > 1:
+                field = f"metrics.{name}.label"
+                raise RequestError(field=field, message="is the name of another column too", hint="choose another one")
+        return self
+
+    @model_validator(mode="after")
     def _limit_of_an_order(self) -> "Stage":
         if self.limit is not None and self.order_by is None:
             raise RequestError(
@@ -241,6 +251,8 @@ class Job(DeclaredFields):
         Field(min_length=1, description="The account that these releases are charged to."),
         AfterValidator(lambda name: checks.plain(name, "")),
     ]
+    title: Title = None
+    description: Description = None
     params: Annotated[
         dict[Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_]*$")], Param],
         Field(description="What each run is given with `--param`, by name."),

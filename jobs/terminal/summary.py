@@ -358,7 +358,10 @@ def print_release(folder: pathlib.Path, stream: TextIO, *, again: bool = False, 
         out.print(f"[bold]{escape(str(made_up.get('words')).upper())}[/bold]")
         out.print()
     if again:
-        out.print("This run was already published; its release is unchanged.")
+        drawn = (manifest.get("ledger") or {}).get("drawn")
+        out.print(
+            f"This run was already published{f' and drawn on {drawn}' if drawn else ''}; its release is unchanged."
+        )
     files = sorted(manifest.get("files", {}))
     entries = {stage.get("name"): stage for stage in manifest.get("stages", [])}
     tables = {name.removesuffix(".parquet") for name in files if name.endswith(".parquet")}
@@ -473,6 +476,7 @@ def release_json(folder: pathlib.Path, manifest: Mapping[str, Any], *, again: bo
         "output": place or str(folder),
         "run_id": manifest.get("run_id"),
         "published_before": again,
+        "drawn": (manifest.get("ledger") or {}).get("drawn"),
         "budget": manifest.get("budget"),
         "accounted": manifest.get("accounted"),
         "accounted_one_run": manifest.get("accounted_one_run"),

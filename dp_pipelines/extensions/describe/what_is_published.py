@@ -122,9 +122,9 @@ def _beside(job: Job) -> Iterator[str]:
 
 
 def _how_often(job: Job) -> str:
-    often = "Once" if job.budget.runs == 1 else f"Up to {job.budget.runs:,} times"
+    often = "Once" if job.budget.all_runs == 1 else f"Up to {job.budget.all_runs:,} times"
     each = "" if job.window is None else f", for each window of {job.window.days} days"
-    later = "another run" if job.budget.runs == 1 else "one more"
+    later = "another run" if job.budget.all_runs == 1 else "one more"
     return (
         f"{often} under this budget{each}: the ledger refuses {later} unless its owner raises the cap. The same run id again "
         "returns the same release and costs nothing."
