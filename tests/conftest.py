@@ -12,6 +12,7 @@ import hypothesis
 import pytest
 from hypothesis.internal.conjecture import providers
 
+from tests.helpers.beam_options import pytest_runtest_protocol  # noqa: F401 - a hook
 from tests.helpers.cpu_times import (  # noqa: F401 - hooks
     pytest_runtest_logreport,
     pytest_runtest_makereport,

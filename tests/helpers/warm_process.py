@@ -15,6 +15,7 @@ import contextlib
 import functools
 import gc
 import importlib
+import io
 import json
 import os
 import pathlib
@@ -36,6 +37,9 @@ from tests.helpers.source import ROOT
 
 SECONDS = 240
 """After which a command is ended."""
+
+NOBODY = "nobody"
+"""In place of a file: a pipe whose reader has left."""
 
 PACKAGES = (
     *("accounting", "ledger", "release", "report", "training.federated", "training.kernels", "training.teachers"),
@@ -78,6 +82,8 @@ def run(
     when: str = "before",
     which: int = 1,
     output: str | None = None,
+    errors: str | None = None,
+    **environment: str,
 ) -> "subprocess.CompletedProcess[str]":
     """Run the command line in a process of its own.
 
@@ -87,7 +93,8 @@ def run(
         point: at which the process dies, or `none`.
         when: `before` or `after` it.
         which: the number of times that the point is reached, from 1.
-        output: where its standard output goes, which is not read then; if None, it is given back.
+        output, errors: where its standard output and standard error go, a file or `NOBODY`; if None, they are given back.
+        environment: variables of its environment, besides those of this process.
 
     Raises:
         TimeoutError: it did not end in `SECONDS`.
@@ -95,7 +102,7 @@ def run(
     with tempfile.TemporaryDirectory() as place:
         out, err = pathlib.Path(place) / "out", pathlib.Path(place) / "err"
         request = {"arguments": arguments, "folder": str(folder), "point": [point, when, which]}
-        request |= {"environment": dict(os.environ), "out": output or str(out), "err": str(err)}
+        request |= {"environment": os.environ | environment, "out": output or str(out), "err": errors or str(err)}
         process = warm()
         assert process.stdin is not None
         assert process.stdout is not None
@@ -104,9 +111,10 @@ def run(
         wait_status, seconds = process.stdout.readline().split()
         cpu_times.add(float(seconds))
         code = os.waitstatus_to_exitcode(int(wait_status))
+        written = [stream.read_text() if stream.exists() else "" for stream in (out, err)]
         if code == -signal.SIGALRM:
-            raise TimeoutError(err.read_text())
-        return subprocess.CompletedProcess(arguments, code, "" if output else out.read_text(), err.read_text())
+            raise TimeoutError(written[1])
+        return subprocess.CompletedProcess(arguments, code, *written)
 
 
 def kill(arguments: list[str], *, folder: pathlib.Path, point: str, when: str, which: int = 1) -> None:
@@ -152,12 +160,16 @@ def become(request: dict[str, Any]) -> None:
     os.chdir(request["folder"])
     os.environ.clear()
     os.environ.update(request["environment"])
-    written = os.O_WRONLY | os.O_CREAT
-    streams = ((os.devnull, os.O_RDONLY), (request["out"], written), (request["err"], written))
-    for number, (path, flags) in enumerate(streams):
-        opened = os.open(path, flags, 0o600)
+    for number, path in enumerate((os.devnull, request["out"], request["err"])):
+        if path == NOBODY:
+            reader, opened = os.pipe()
+            os.close(reader)
+        else:
+            opened = os.open(path, os.O_WRONLY | os.O_CREAT if number else os.O_RDONLY, 0o600)
         os.dup2(opened, number)
         os.close(opened)
+    if os.environ.get("PYTHONUNBUFFERED"):  # as Python does at its start
+        sys.stdout = io.TextIOWrapper(io.FileIO(1, "w"), write_through=True)
     signal.alarm(SECONDS)
 
 
