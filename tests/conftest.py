@@ -4,6 +4,7 @@ In: nothing. Out: fixtures that act on their own. Holds: no test uses the user's
 loads `transforms` or `jobs` under a bare name. Helpers are imported as `tests.helpers.<name>`.
 """
 
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +22,10 @@ from tests.helpers.cpu_times import (  # noqa: F401 - hooks
 )
 from tests.helpers.engines_first import pytest_collection_modifyitems, pytest_xdist_make_scheduler  # noqa: F401 - hooks
 from tests.helpers.small_disks import real_disk, small_disk  # noqa: F401 - fixtures
+
+# OpenBLAS reads this when NumPy is loaded, later than here. On a busy machine its threads wait for each other in loops: a product
+# of two small matrices takes 0.7 s of processor time in place of 0.01. Our own kernels give it one thread anyway.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 # Processes that tests start must find `tests.<room>`: jax-privacy installs a folder `tests` of its own, which would hide ours.
 sys.path.append(str(Path(__file__).resolve().parents[1]))

@@ -192,7 +192,9 @@ def excess(
     *shares, of_last = shares_by_average(steps, rate, slopes, (*averages, 1))
     signal = guess.signal / float(spread.sum())
     losses = []
-    for noise, left in zip(shares, distances_left(steps, rate, np.append(slopes, guess.curvature), averages), strict=True):
+    for noise, left in zip(
+        shares, distances_left(steps, rate, np.append(slopes, guess.curvature), averages), strict=True
+    ):
         of_middle = guess.middle * float(np.square(left[-1]))
         above = guess.curvature * of_middle + float(bends @ (signal * left[:-1] ** 2 + variance * noise))
         losses.append(_number(above / 2))
