@@ -1,9 +1,9 @@
-"""Runs the command line in forks of one process that has imported what runs need, and has done nothing else.
+"""Runs the command line, or a program, in forks of one process that has imported what runs need, and has done nothing else.
 
-In: the arguments of the command line, and a point at which the process dies (`tests.helpers.killed`). Out: the exit status and
-what was written, as of `subprocess.run`. Holds: each command is a process of its own, with its own folder, environment and
-streams; the process from which it is forked has run no command, opened no file and started no thread of Python. Not covered: how
-long imports take, and which of them a command needs (`tests/jobs/cli/test_loaded.py`).
+In: the arguments of the command line, and a point at which the process dies (`tests.helpers.killed`); or a program. Out: the
+exit status and what was written, as of `subprocess.run`. Holds: each command is a process of its own, with its own folder,
+environment and streams; the process from which it is forked has run no command, opened no file and started no thread of Python.
+Not covered: how long imports take, and which of them a command needs (`tests/jobs/cli/test_loaded.py`).
 
 Half of the time of a small run goes into imports. As a script, this module is the process that is forked. The children of
 multiprocessing's fork server would end without what a process does at its exit, such as deleting temporary folders.
@@ -23,6 +23,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import types
 from typing import Any
 
 from tests.helpers import cpu_times
@@ -63,6 +64,7 @@ def run(
     when: str = "before",
     which: int = 1,
     output: str | None = None,
+    program: str | None = None,
 ) -> "subprocess.CompletedProcess[str]":
     """Run the command line in a process of its own.
 
@@ -73,14 +75,15 @@ def run(
         when: `before` or `after` it.
         which: the number of times that the point is reached, from 1.
         output: where its standard output goes, which is not read then; if None, it is given back.
+        program: Python to run as `python -c` does, in place of the command line.
 
     Raises:
         TimeoutError: it did not end in `SECONDS`.
     """
     with tempfile.TemporaryDirectory() as place:
         out, err = pathlib.Path(place) / "out", pathlib.Path(place) / "err"
-        request = {"arguments": arguments, "folder": str(folder), "point": [point, when, which]}
-        request |= {"environment": dict(os.environ), "out": output or str(out), "err": str(err)}
+        request: dict[str, Any] = {"arguments": arguments, "folder": str(folder), "point": [point, when, which]}
+        request |= {"environment": dict(os.environ), "out": output or str(out), "err": str(err), "program": program}
         process = warm()
         assert process.stdin is not None
         assert process.stdout is not None
@@ -152,5 +155,10 @@ if __name__ == "__main__":
     where, moment, count = asked["point"]
     if where != "none":
         killed.kill_at(where, moment, count)
+    if asked["program"] is not None:
+        sys.path[0], sys.argv = "", ["-c"]
+        sys.modules["__main__"] = types.ModuleType("__main__")
+        exec(asked["program"], vars(sys.modules["__main__"]))
+        sys.exit()
     sys.argv = ["dp-pipelines", *asked["arguments"]]
     sys.exit(main.main())
