@@ -1,9 +1,9 @@
-"""Runs the command line in forks of one process that has imported what runs need, and has done nothing else.
+"""Runs the command line, or a program, in forks of one process that has imported what runs need, and has done nothing else.
 
-In: the arguments of the command line, and a point at which the process dies (`tests.helpers.killed`). Out: the exit status and
-what was written, as of `subprocess.run`. Holds: each command is a process of its own, with its own folder, environment and
-streams; the process from which it is forked has run no command, opened no file and started no thread of Python. Not covered: how
-long imports take, and which of them a command needs (`tests/jobs/cli/test_loaded.py`).
+In: the arguments of the command line, and a point at which the process dies (`tests.helpers.killed`); or a program. Out: the
+exit status and what was written, as of `subprocess.run`. Holds: each command is a process of its own, with its own folder,
+environment and streams; the process from which it is forked has run no command, opened no file and started no thread of Python.
+Not covered: how long imports take, and which of them a command needs (`tests/jobs/cli/test_loaded.py`).
 
 Two thirds of the time of a small run go into imports, models and templates, which all commands share. As a script, this module is
 the process that is forked. The children of multiprocessing's fork server would end without what a process does at its exit, such
@@ -25,6 +25,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import types
 from typing import Any
 
 from dp_pipelines.jobs.cli import main
@@ -83,6 +84,7 @@ def run(
     which: int = 1,
     output: str | None = None,
     errors: str | None = None,
+    program: str | None = None,
     **environment: str,
 ) -> "subprocess.CompletedProcess[str]":
     """Run the command line in a process of its own.
@@ -94,6 +96,7 @@ def run(
         when: `before` or `after` it.
         which: the number of times that the point is reached, from 1.
         output, errors: where its standard output and standard error go, a file or `NOBODY`; if None, they are given back.
+        program: Python to run as `python -c` does, in place of the command line.
         environment: variables of its environment, besides those of this process.
 
     Raises:
@@ -101,8 +104,9 @@ def run(
     """
     with tempfile.TemporaryDirectory() as place:
         out, err = pathlib.Path(place) / "out", pathlib.Path(place) / "err"
-        request = {"arguments": arguments, "folder": str(folder), "point": [point, when, which]}
-        request |= {"environment": os.environ | environment, "out": output or str(out), "err": errors or str(err)}
+        request: dict[str, Any] = {"arguments": arguments, "folder": str(folder), "point": [point, when, which]}
+        request |= {"environment": os.environ | environment, "program": program}
+        request |= {"out": output or str(out), "err": errors or str(err)}
         process = warm()
         assert process.stdin is not None
         assert process.stdout is not None
@@ -184,6 +188,11 @@ if __name__ == "__main__":
     where, moment, count = asked["point"]
     if where != "none":
         killed.kill_at(where, moment, count)
+    if asked["program"] is not None:
+        sys.path[0], sys.argv = "", ["-c"]
+        sys.modules["__main__"] = types.ModuleType("__main__")
+        exec(asked["program"], vars(sys.modules["__main__"]))
+        sys.exit()
     sys.argv = ["dp-pipelines", *asked["arguments"]]
     try:
         code: Any = main.main()
