@@ -36,13 +36,19 @@ GRAINS: Mapping[Grain, int] = {"year": 4, "month": 7, "day": 10, "minute": 16}
 ISO_WEEK = re.compile(r"(\d{4})-?W(\d{2})")
 ISO_DATE = re.compile(r"\d{4}-\d{2}(-\d{2})?")
 QUARTER = re.compile(r"(\d{4})-?Q([1-4])")
-NUMBERED_TIME = re.compile(
-    r"(?:\A|_|(?<=[a-z])(?=[A-Z]))"
-    r"(year|quarter|month|week|weekday|day|hour|minute|date|yyyy|yyyymm|yyyymmdd|yearmonth|yearweek|weekno|dow|doy)s?"
-    r"(?:_?(?:no|nr|num|number|index|id|of_year|of_month|of_week|of_day))?\Z",
-    re.IGNORECASE,
+TIME_WORD = (
+    "year|quarter|month|week|weekday|day|hour|minute|date|yyyy|yyyymm|yyyymmdd|yearmonth|yearweek|weekno|dow|doy"
 )
-"""Names of integer columns that count weeks, months, hours and the like, so that their order is that of time."""
+NUMBERED_TIME = re.compile(
+    rf"(?:\A(?i:{TIME_WORD})(?i:s)?|(?:_|(?<=[a-z])(?=[A-Z]))(?i:{TIME_WORD}))"
+    r"(?i:_?(?:no|nr|num|number|index|id|of_year|of_month|of_week|of_day))?\Z"
+)
+"""Names of integer columns that count weeks, months, hours and the like, so that their order is that of time. A plural after
+another word, such as `stay_days`, is a length of time."""
+CYCLES: Mapping[str, tuple[int, int]] = {"week": (52, 53), "month": (12, 12)}
+"""Times that begin anew each year: the least and the greatest number of the last one."""
+LEAST_BREAK = 4
+"""Numbers that run over the turn of a year leave out at least one in so many of a year, between the last and the first."""
 EPOCH = datetime.date(1970, 1, 1).toordinal()
 DISTINCT_TIMES = 100_000
 """A text column with more different values than this is no calendar."""
@@ -59,6 +65,7 @@ class Key:
         days: for each value days since 1970, NaN for null; None where the column is no time.
         grain: of dates and timestamps, what all of them begin: a year, a month, a day, a minute.
         counted: whether `days` are numbers of weeks, hours and the like, as they stand in the column.
+        turns: whether they run over the turn of a year: then `days` of those after it go on counting.
     """
 
     name: str
@@ -67,6 +74,7 @@ class Key:
     days: Floats | None
     grain: Grain | None = None
     counted: bool = False
+    turns: bool = False
 
     def text(self, code: int) -> str | None:
         """The value of a code, a time of day only where it says something; None for null."""
@@ -88,12 +96,37 @@ class Key:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class Truth:
+    """What is known of the true numbers behind counted ones (docs/ranges.md): for each row NaN where there is nothing.
+
+    Args:
+        estimates: of the true numbers.
+        lows, highs: the ends of their ranges.
+    """
+
+    estimates: Floats
+    lows: Floats
+    highs: Floats
+
+    def taken(self, rows: Codes) -> "Truth":
+        """Some rows of it, in this order."""
+        return Truth(estimates=self.estimates[rows], lows=self.lows[rows], highs=self.highs[rows])
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Numbers:
-    """A metric: for each row a value and its standard deviation, NaN where there is none."""
+    """A metric: for each row a value and its standard deviation, NaN where there is none.
+
+    Args:
+        name: of the metric.
+        values, stddevs: the numbers.
+        truth: estimates and ranges of the true numbers; None where no row has any.
+    """
 
     name: str
     values: Floats
     stddevs: Floats
+    truth: Truth | None = None
 
     @property
     def bars(self) -> Floats:
@@ -103,7 +136,8 @@ class Numbers:
 
     def taken(self, rows: Codes) -> "Numbers":
         """Some rows of it, in this order."""
-        return Numbers(name=self.name, values=self.values[rows], stddevs=self.stddevs[rows])
+        truth = None if self.truth is None else self.truth.taken(rows)
+        return Numbers(name=self.name, values=self.values[rows], stddevs=self.stddevs[rows], truth=truth)
 
     @property
     def lower(self) -> Floats:
@@ -193,7 +227,12 @@ def of_table(table: pa.Table, partition_by: Sequence[str] | None = None) -> Publ
         table=table,
         keys=tuple(_key(name, table.column(name)) for name in keys),
         metrics=tuple(
-            Numbers(name=n, values=_floats(table.column(n)), stddevs=_floats(table.column(f"{n}_stddev")))
+            Numbers(
+                name=n,
+                values=_floats(table.column(n)),
+                stddevs=_floats(table.column(f"{n}_stddev")),
+                truth=_truth(table, n, keys),
+            )
             for n in metrics
             if _is_number(table.schema.field(n).type) and _is_number(table.schema.field(f"{n}_stddev").type)
         ),
@@ -223,6 +262,14 @@ def range_ends(table: pa.Table, name: str, keys: Sequence[str] = ()) -> Floats |
         return None
     ends = np.array([_floats(table.column(column)) for column in columns])
     return ends if np.isfinite(ends[1]).any() else None
+
+
+def _truth(table: pa.Table, name: str, keys: Sequence[str]) -> Truth | None:
+    """Estimates and ranges of a metric; None where it has none with two ends."""
+    ends, column = range_ends(table, name, keys), f"{name}_estimate"
+    if ends is None or column not in table.column_names or not _is_number(table.schema.field(column).type):
+        return None
+    return Truth(estimates=_floats(table.column(column)), lows=ends[0], highs=ends[1])
 
 
 def ranking(published: Published, kinds: Mapping[str, object]) -> Numbers:
@@ -389,7 +436,9 @@ def _key(name: str, column: pa.ChunkedArray) -> Key:
         values = pa.concat_arrays([values, pa.nulls(1, values.type)])
     numbers = numbered_times(name, values)
     written = None if numbers is None else _written_dates(name, values)
-    days = written if written is not None else numbers if numbers is not None else days_of(values)
+    turned = None if numbers is None or written is not None else over_the_turn(name, numbers)
+    days = next((found for found in (written, turned, numbers) if found is not None), None)
+    days = days_of(values) if days is None else days
     return Key(
         name=name,
         values=values,
@@ -397,6 +446,7 @@ def _key(name: str, column: pa.ChunkedArray) -> Key:
         days=days,
         grain=None if days is None else _grain(values),
         counted=numbers is not None and written is None,
+        turns=turned is not None,
     )
 
 
@@ -428,6 +478,31 @@ def numbered_times(name: str, values: pa.Array) -> Floats | None:
     if not pa.types.is_integer(values.type) or NUMBERED_TIME.search(name) is None:
         return None
     return np.asarray(values.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False), dtype=np.float64)
+
+
+def over_the_turn(name: str, numbers: Floats) -> Floats | None:
+    """Number weeks or months that run over the turn of a year in the order of time; None for others.
+
+    They do if the last one of a year and the first one are there, and all that are missing lie between: 50, 51, 52, 1, 2.
+
+    Args:
+        name: of the column.
+        numbers: its distinct values, NaN for null.
+
+    >>> over_the_turn("week", np.array([51.0, 52.0, 1.0, 2.0])), over_the_turn("week", np.array([1.0, 2.0, 3.0]))
+    (array([51., 52., 53., 54.]), None)
+    """
+    word = next((word for word in CYCLES if word in name.lower() and "day" not in name.lower()), None)
+    known = np.unique(numbers[np.isfinite(numbers)])
+    if word is None or len(known) < 2 or known[0] != 1:
+        return None
+    least, most = CYCLES[word]
+    gaps = np.diff(known)
+    at = int(np.argmax(gaps))
+    missing = gaps[at] - 1
+    if not least <= known[-1] <= most or np.count_nonzero(gaps > 1) != 1 or missing * LEAST_BREAK < least:
+        return None
+    return np.where(numbers <= known[at], numbers + known[-1], numbers)
 
 
 def _written_dates(name: str, values: pa.Array) -> Floats | None:

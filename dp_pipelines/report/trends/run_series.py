@@ -21,8 +21,6 @@ from dp_pipelines.report.pages import mapping, mappings, sequence, text
 from dp_pipelines.report.released_table import (
     Codes,
     Key,
-    Lists,
-    Numbers,
     Published,
     groups,
     of_table,
@@ -30,7 +28,7 @@ from dp_pipelines.report.released_table import (
     read_published,
 )
 from dp_pipelines.report.stage_charts import MOST_PLOTTED, series_over_time
-from dp_pipelines.report.stage_section import table_of
+from dp_pipelines.report.stage_section import table_of, turn_words
 from dp_pipelines.report.trends.published_runs import ReleasedRun, RunOrder
 from dp_pipelines.report.words.unit_name import plural
 
@@ -86,6 +84,7 @@ def stage_over_runs(
             "metric": metric.name,
             "series": series_over_time(metric, published, panels, whole=_is_whole(kinds.get(metric.name))),
             "about": about.get(metric.name, unknown),
+            "ranges": metric.truth is not None,
             **shared,
         }
         for metric in published.metrics[:MOST_PLOTTED]
@@ -114,6 +113,7 @@ def stage_over_runs(
         "verdict_note": "",
         "warnings": [],
         "not_added": [],
+        "turn": turn_words(published),
         "raw": False,
         "units": plural(unit),
         "shown_part": _left_out(name, runs),
@@ -198,6 +198,6 @@ def taken(published: Published, rows: Codes) -> Published:
     return Published(
         table=published.table.take(pa.array(rows, pa.int64())),
         keys=tuple(dataclasses.replace(key, codes=key.codes[rows]) for key in published.keys),
-        metrics=tuple(Numbers(name=m.name, values=m.values[rows], stddevs=m.stddevs[rows]) for m in published.metrics),
-        lists=tuple(Lists(name=m.name, values=m.values[rows], stddevs=m.stddevs[rows]) for m in published.lists),
+        metrics=tuple(metric.taken(rows) for metric in published.metrics),
+        lists=tuple(metric.taken(rows) for metric in published.lists),
     )
