@@ -199,6 +199,7 @@ def spent(ledger: "Ledger", run_: Run) -> dict[str, Any]:
         "unit": account.words,
         "rule": account.rule,
         "window": run_.window,
+        "day": release_list.drawn_on(run_),
         "round": run_.round,
         "runs": block.runs if block is not None else 1,
         "head": {"seq": ledger.head.seq, "hash": ledger.head.hash},

@@ -77,6 +77,11 @@ class ReleaseEntry:
         }
 
 
+def drawn_on(run: Run) -> str:
+    """Return the day of the draw of a run (UTC): that on which its last attempt began, before it read a row."""
+    return iso_time(run.times.get("started", run.times["reserved"]))[:10]
+
+
 def iso_time(text: str) -> str:
     """Return a time of an event as ISO 8601; version 0.1.0 wrote hours only.
 

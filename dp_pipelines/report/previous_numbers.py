@@ -53,7 +53,7 @@ def comparable_numbers(
         numbers = {
             old.name: [old.value, old.stddev]
             for old in headline.totals(then, entry, known)
-            if old.name in totals and (old.published or _same_groups(now, then))
+            if old.name in totals and old.is_noisy and (old.published or _same_groups(now, then))
         }
         if numbers:
             found[name] = numbers

@@ -8,7 +8,6 @@ covered: whether the manifest is true.
 
 import math
 import pathlib
-import re
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any
@@ -41,9 +40,6 @@ LAWS = {
 
 HOUSEHOLD = 4
 """The size of the group whose guarantee the page states."""
-
-MADE_RUN_ID = re.compile(r"[0-9a-f]{24}-[0-9a-f]{24}")
-"""A run id that nobody chose: it is made of two digests, and says nothing to readers."""
 
 LONG_FROM = 2
 """A page with more charts than this has a table of contents."""
@@ -78,13 +74,14 @@ def render(
     described = {text(stage.get("name")): stage for stage in mappings(content.get("stages"))}
     listed = [name for name in described if name]
     tables = {name: path for name, path in tables.items() if name not in hidden_tables(described)}
+    before = mapping(mapping(content.get("ledger")).get("before"))
     names = [*listed, *sorted(name for name in {*tables, *models} if name not in described)]
     stages = [
         model_section(
             name, models[name], unit_name(unit), text(mapping(mapping(content.get("models")).get(name)).get("label"))
         )
         if name in models
-        else _section(name, described.get(name, {}), tables.get(name), unit)
+        else _section(name, described.get(name, {}), tables.get(name), unit, before)
         for name in names
     ]
     run_id = text(content.get("run_id"))
@@ -92,8 +89,9 @@ def render(
         "report.html.j2",
         title=text(content.get("dataset")) or "Private release",
         run_id=run_id,
-        run_name="" if MADE_RUN_ID.fullmatch(run_id) else run_id,
+        run_name="" if headline.MADE_RUN_ID.fullmatch(run_id) else run_id,
         subject=subject_words(stages),
+        drawn_on=text(mapping(content.get("ledger")).get("day")),
         params=sorted((str(name), text(value)) for name, value in mapping(content.get("params")).items()),
         unit=unit_name(unit),
         units=plural(unit),
@@ -130,9 +128,11 @@ def _limited(
     return found
 
 
-def _section(name: str, stage: Mapping[str, Any], path: pathlib.Path | None, unit: str) -> dict[str, Any]:
+def _section(
+    name: str, stage: Mapping[str, Any], path: pathlib.Path | None, unit: str, before: Mapping[str, Any]
+) -> dict[str, Any]:
     with np.errstate(all="ignore"):  # what overflows becomes infinite, and what is infinite is not shown
-        return stage_section(name, stage, path, unit)
+        return stage_section(name, stage, path, unit, before)
 
 
 def _budget(content: Mapping[str, Any]) -> dict[str, Any]:

@@ -60,7 +60,13 @@ def _as_it_is(column: str, row: int) -> str | None:
     return None
 
 
-def stage_section(name: str, stage: Mapping[str, Any], path: pathlib.Path | None, unit: str) -> dict[str, Any]:
+def stage_section(
+    name: str,
+    stage: Mapping[str, Any],
+    path: pathlib.Path | None,
+    unit: str,
+    before: Mapping[str, Any] = FrozenMapping({}),
+) -> dict[str, Any]:
     """What the template shows of a stage.
 
     Args:
@@ -68,6 +74,7 @@ def stage_section(name: str, stage: Mapping[str, Any], path: pathlib.Path | None
         stage: its entry in the manifest, {} where there is none.
         path: of its published Parquet file; None where it published none.
         unit: the privacy unit in words.
+        before: what the manifest says of the run before.
 
     Raises:
         OSError, pyarrow.ArrowException: the file cannot be read.
@@ -113,7 +120,7 @@ def stage_section(name: str, stage: Mapping[str, Any], path: pathlib.Path | None
     section["ranges"] = any(column.get("range") for column in section["columns"])
     section["period"] = _period(published)
     section["turn"] = turn_words(published)
-    section["headlines"] = headline.headlines(published, stage, known, name, FIRST_ROWS)
+    section["headlines"] = headline.headlines(published, stage, known, name, FIRST_ROWS, before)
     section["not_added"] = [
         metric.name for metric in readable.metrics if _may_overlap(known[metric.name]) and published.table.num_rows > 1
     ]

@@ -240,7 +240,7 @@ def test_ranges_of_true_numbers_are_shaded_and_stand_in_a_column_of_their_own(tm
     html = page(tmp_path, ranged(weeks), ranged_manifest())
     words = Page(html).words
     assert "orders likely" in words
-    assert "880 ± 20 1,000 860 … 1,220" in words  # counted, its estimate, its range
+    assert "880 ± 20 1,000 860 … 1,240" in words  # counted, its estimate, its range
     assert "Shaded: where the true number is likely." in words
     (shade,) = re.findall(r'<path d="([^"]*)" style="fill: none; stroke: var\(--range\)', html)
     assert shade.count("M") == 3
@@ -249,7 +249,7 @@ def test_ranges_of_true_numbers_are_shaded_and_stand_in_a_column_of_their_own(tm
     html = page(tmp_path, ranged(cities), ranged_manifest())
     (shade,) = re.findall(r'<path d="([^"]*)" style="fill: none; stroke: var\(--range\)', html)
     assert shade.count("M") == 2
-    assert "about 1,000, likely 860 … 1,220" in Page(html).inside("svg", "text")
+    assert "about 1,000, likely 860 … 1,240" in Page(html).inside("svg", "text")
 
 
 def test_where_nothing_was_measured_nothing_is_shaded(tmp_path: pathlib.Path) -> None:
@@ -260,6 +260,55 @@ def test_where_nothing_was_measured_nothing_is_shaded(tmp_path: pathlib.Path) ->
         assert 'class="estimate' not in html
         assert " data-ranges" not in html.partition("<script>")[0]
         assert "likely" not in Page(html.partition('id="limited"')[0]).words
+
+
+def since_last_week(now: float, then: float, **changed: Any) -> dict[str, Any]:
+    """A total of orders, and a manifest that knows that of the run before."""
+    numbers = {"weekly": {"orders": [then, 10.0]}}
+    before = {"run_id": "2026-W11", "day": "2026-03-16", "numbers": numbers, **changed}
+    ledger = {**manifest()["ledger"], "day": "2026-03-23", "before": before}
+    entries = {"orders": {"kind": "count", "statistics": {"rows": {}}}}
+    described = stage(metrics=entries, partition_by=[])["stages"]
+    return {"columns": metric("orders", [now], 10.0), "content": manifest(stages=described, ledger=ledger)}
+
+
+@pytest.mark.parametrize(
+    ("now", "words"),
+    [
+        (1100.0, "100 ± 28 more than in run 2026-W11 of 2026-03-16"),
+        (900.0, "100 ± 28 less than in run 2026-W11 of 2026-03-16"),
+        # Beyond its bar, which one difference in twenty is without any change.
+        (1035.0, "no change beyond the noise since run 2026-W11 of 2026-03-16 (35 ± 28 more)"),
+        (1000.0, "no change beyond the noise since run 2026-W11 of 2026-03-16 (0 ± 28 more)"),
+    ],
+)
+def test_a_change_since_the_run_before_is_told_only_beyond_the_noise(
+    tmp_path: pathlib.Path, now: float, words: str
+) -> None:
+    read = Page(page(tmp_path, **since_last_week(now, 1000.0))).words
+    assert words in read
+    assert "Run 2026-W12 , week = 2026-W12 , drawn on 2026-03-23" in read
+
+
+def test_a_run_before_without_a_name_is_told_by_its_day_and_nothing_is_made_up(tmp_path: pathlib.Path) -> None:
+    unnamed = since_last_week(1100.0, 1000.0, run_id=f"{'a' * 24}-{'b' * 24}")
+    assert "100 ± 28 more than in the run of 2026-03-16" in Page(page(tmp_path, **unnamed)).words
+    for numbers in (
+        {},
+        {"weekly": {"orders": [None, 10.0]}},
+        {"weekly": {"orders": "x"}},
+        {"weekly": {"other": [1.0, 1.0]}},
+    ):
+        words = Page(page(tmp_path, **since_last_week(1100.0, 1000.0, numbers=numbers))).words
+        assert " than in " not in words
+        assert "no change" not in words
+
+
+def test_a_total_has_the_range_of_the_true_number(tmp_path: pathlib.Path) -> None:
+    total = ranged(metric("orders", [880.0], 10.0))
+    content = ranged_manifest()
+    content["stages"][0]["partition_by"] = []
+    assert "likely 860 … 1,240, with what the limits cut off" in Page(page(tmp_path, total, content)).words
 
 
 def test_large_numbers_without_a_bar_are_written_out(tmp_path: pathlib.Path) -> None:
@@ -322,7 +371,7 @@ def test_a_page_of_three_stages_of_312_rows_is_not_large(tmp_path: pathlib.Path)
     names = ("first", "second", "third")
     content = manifest(stages=[{**described, "name": name} for name in names])
     html = render(content, dict.fromkeys(names, tmp_path / "weekly.parquet"))
-    assert html.count("data-notes") == 3 * 3 * 6  # each point of each chart says its number
+    assert html.count(' data-notes="') == 3 * 3 * 6  # each point of each chart says its number
     assert len(html.encode()) < 500_000
 
 

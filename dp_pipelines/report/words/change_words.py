@@ -1,8 +1,8 @@
 """A change between two runs in words: of what noise may have made, nobody reads that it is a change.
 
-In: two released numbers with the deviations of their noise, which is drawn anew in each run. Out: a phrase. Holds: a change is told
-as one only where it is longer than three deviations of the noise of the difference. Not covered: what the limits cut off, which
-may differ between runs.
+In: two released numbers with the deviations of their noise, which is drawn anew in each run. Out: a phrase. Holds: a change is
+told as one only where it is longer than three deviations of the noise of the difference. Not covered: what the limits cut off,
+which may differ between runs.
 """
 
 import math
