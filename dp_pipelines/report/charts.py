@@ -201,7 +201,7 @@ def bar_chart(
         _lying_bar(axes, at + 0.72, value, kind)
         named(axes, at + 0.29, name, note, estimate_notes[at] if estimate_notes else "")
     if truth is not None:
-        for at in np.flatnonzero(np.abs(truth.estimates) < LARGEST):
+        for at in np.flatnonzero(np.abs(truth.estimates) < LARGEST).tolist():
             _lying_bar(axes, at + 0.72, float(truth.estimates[at]), "estimate")
         ranges = enumerate(zip(*_range_ends(truth, (low, high)), strict=True))
         _shaded(axes, [((a, at + 0.72), (b, at + 0.72)) for at, (a, b) in ranges])

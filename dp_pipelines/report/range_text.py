@@ -114,6 +114,19 @@ def heading(name: str, entry: Mapping[str, Any]) -> str:
     return name if share is None else f"{name}: about {share:.0%} of all"
 
 
+def counted_share(entry: Mapping[str, Any]) -> str:
+    """Return which part of a metric's numbers is counted, where that is less than all.
+
+    Args:
+        entry: what its entry in the manifest says of `kept`.
+
+    >>> counted_share({"divided_by": 0.883}), counted_share({"divided_by": 1.0}), counted_share({})
+    ('about 88% of all is counted', '', '')
+    """
+    share = _share(entry.get("divided_by"))
+    return "" if share is None or share >= 1 else f"about {share:.0%} of all is counted"
+
+
 def _counted(name: str, entry: Mapping[str, Any]) -> str:
     """What part of a metric's numbers is counted."""
     share, rows = _share(entry.get("divided_by")), _share(entry.get("share_of_rows"))

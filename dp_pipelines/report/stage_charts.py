@@ -288,7 +288,7 @@ def estimates_in_words(truth: Truth | None) -> list[str]:
     """Return each estimate with its range; nothing where there are none.
 
     >>> estimates_in_words(Truth(estimates=np.array([25.0]), lows=np.array([9.0]), highs=np.array([30.0])))
-    ['about 25.0, likely 9.0 … 30.0']
+    ['about 25, likely 9 … 30']
     """
     if truth is None:
         return []

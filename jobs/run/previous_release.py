@@ -1,7 +1,7 @@
 """The release before: the last one of a plan that was committed when a run is about to be.
 
 In: a ledger and a run. Out: that release, from the bytes that the ledger keeps. Holds: released files alone; which one it is
-depends on the ledger and on nothing in the rows. Not covered: what can be compared (`report.previous_numbers`).
+depends on the ledger and on nothing in the rows. Not covered: what can be compared (`report.trends.previous_numbers`).
 """
 
 import dataclasses

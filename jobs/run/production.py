@@ -199,7 +199,7 @@ class Production:
         page = folder / "report.html"
         tables = {path.stem: path for path in published_files.values() if path.suffix == ".parquet"}
         if before is not None:
-            from dp_pipelines.report import previous_numbers
+            from dp_pipelines.report.trends import previous_numbers
 
             numbers = previous_numbers.comparable_numbers(content, tables, before.content, before.tables)
             content["ledger"]["before"] = {"run_id": before.run_id, "day": before.day, "numbers": numbers}

@@ -275,11 +275,11 @@ def since_last_week(now: float, then: float, **changed: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("now", "words"),
     [
-        (1100.0, "100 ± 28 more than in run 2026-W11 of 2026-03-16"),
-        (900.0, "100 ± 28 less than in run 2026-W11 of 2026-03-16"),
+        (1100.0, "100 ± 28 more than in run 2026-W11, drawn on 2026-03-16"),
+        (900.0, "100 ± 28 less than in run 2026-W11, drawn on 2026-03-16"),
         # Beyond its bar, which one difference in twenty is without any change.
-        (1035.0, "no change beyond the noise since run 2026-W11 of 2026-03-16 (35 ± 28 more)"),
-        (1000.0, "no change beyond the noise since run 2026-W11 of 2026-03-16 (0 ± 28 more)"),
+        (1035.0, "no change beyond the noise since run 2026-W11, drawn on 2026-03-16 (35 ± 28 more)"),
+        (1000.0, "no change beyond the noise since run 2026-W11, drawn on 2026-03-16 (0 ± 28 more)"),
     ],
 )
 def test_a_change_since_the_run_before_is_told_only_beyond_the_noise(
@@ -292,7 +292,7 @@ def test_a_change_since_the_run_before_is_told_only_beyond_the_noise(
 
 def test_a_run_before_without_a_name_is_told_by_its_day_and_nothing_is_made_up(tmp_path: pathlib.Path) -> None:
     unnamed = since_last_week(1100.0, 1000.0, run_id=f"{'a' * 24}-{'b' * 24}")
-    assert "100 ± 28 more than in the run of 2026-03-16" in Page(page(tmp_path, **unnamed)).words
+    assert "100 ± 28 more than in the run before, drawn on 2026-03-16" in Page(page(tmp_path, **unnamed)).words
     for numbers in (
         {},
         {"weekly": {"orders": [None, 10.0]}},
@@ -304,11 +304,20 @@ def test_a_run_before_without_a_name_is_told_by_its_day_and_nothing_is_made_up(t
         assert "no change" not in words
 
 
+def test_a_sum_says_which_part_is_counted(tmp_path: pathlib.Path) -> None:
+    cities = {"city": ["a", "b"], **metric("orders", [880.0, 1760.0], 10.0)}
+    words = Page(page(tmp_path, ranged(cities), ranged_manifest())).words
+    assert "sum of the 2 groups shown ; about 88% of all is counted ( limits )" in words
+
+
 def test_a_total_has_the_range_of_the_true_number(tmp_path: pathlib.Path) -> None:
     total = ranged(metric("orders", [880.0], 10.0))
     content = ranged_manifest()
     content["stages"][0]["partition_by"] = []
-    assert "likely 860 … 1,240, with what the limits cut off" in Page(page(tmp_path, total, content)).words
+    assert (
+        "likely between 860 and 1,240, with what the limits cut off; total of weekly"
+        in Page(page(tmp_path, total, content)).words
+    )
 
 
 def test_large_numbers_without_a_bar_are_written_out(tmp_path: pathlib.Path) -> None:

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from dp_pipelines.report.previous_numbers import comparable_numbers
+from dp_pipelines.report.trends.previous_numbers import comparable_numbers
 from tests.report.page import manifest, metric
 
 CITIES = {"city": ["a", "b"], **metric("orders", [100.0, 200.0], 3.0), **metric("customers", [50.0, 60.0], 3.0)}

@@ -19,8 +19,8 @@ from dp_pipelines.errors import RequestError
 from dp_pipelines.release import manifest
 from dp_pipelines.report.compare_text import hidden_tables
 from dp_pipelines.report.key_text import visible
+from dp_pipelines.report.key_times import days_of
 from dp_pipelines.report.pages import mapping, mappings, text
-from dp_pipelines.report.released_table import days_of
 
 PAGE = "report.html"
 """The page of one release, which holds no number that is not in its tables; it may be missing."""

@@ -20,7 +20,7 @@ from dp_pipelines.release import finest_rows, shown_rows
 from dp_pipelines.report.figures import finite
 from dp_pipelines.report.numbers import rounded_parts
 from dp_pipelines.report.pages import mapping, sequence, text
-from dp_pipelines.report.range_text import range_in_words
+from dp_pipelines.report.range_text import counted_share, range_in_words
 from dp_pipelines.report.released_table import Published
 from dp_pipelines.report.words.change_words import change_words
 
@@ -40,8 +40,9 @@ class Headline:
         value, bar, low, high: the number, its error bar and both ends of it, as texts.
         scope: what it is of.
         published: whether the release has it as it is, so that nothing was added up for the page.
-        likely: the range of the true number as a text; empty where it has none.
+        likely: both ends of the range of the true number in words; empty where it has none.
         change: since the run before, in words; empty where there is nothing to compare.
+        counted: which part of all is counted, in words; empty where it has a range, and where nobody knows.
     """
 
     name: str
@@ -53,10 +54,11 @@ class Headline:
     published: bool
     likely: str = ""
     change: str = ""
+    counted: str = ""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Total:
+class StageTotal:
     """A number that stands for everything that a stage counts.
 
     Args:
@@ -99,6 +101,7 @@ def headlines(
     count = published.table.num_rows
     sum_of = f"sum of the {count:,} groups {'shown' if count <= shown else 'published'}"
     scope = sum_of if count > 1 else "of the only group"
+    entries = mapping(stage.get("metrics"))
     numbers = mapping(mapping(before.get("numbers")).get(stage_name))
     found = []
     for total in totals(published, stage, known):
@@ -114,24 +117,36 @@ def headlines(
         found.append(
             Headline(
                 name=total.name, value=value, bar=bar, low=low, high=high, published=total.published,
-                scope=f"total of {stage_name}" if total.published else scope, likely=total.likely, change=change,
+                scope=_total_of(stage_name) if total.published else scope, likely=total.likely, change=change,
+                counted="" if total.likely else counted_share(mapping(mapping(entries.get(total.name)).get("kept"))),
             )
         )  # fmt: skip
     return found
+
+
+def _total_of(stage_name: str) -> str:
+    """What a total is of; a stage that is called so needs no name.
+
+    >>> _total_of("weekly"), _total_of("total")
+    ('total of weekly', 'total')
+    """
+    return "total" if stage_name.lower() in ("total", "totals") else f"total of {stage_name}"
 
 
 def _run_words(before: Mapping[str, Any]) -> str:
     """What a run before is called: a run id that nobody chose says nothing to readers.
 
     >>> _run_words({"run_id": "2026-W11", "day": "2026-03-16"}), _run_words({"run_id": "", "day": "2026-03-16"})
-    ('run 2026-W11 of 2026-03-16', 'the run of 2026-03-16')
+    ('run 2026-W11, drawn on 2026-03-16', 'the run before, drawn on 2026-03-16')
     """
     run_id, day = text(before.get("run_id")), text(before.get("day"))
-    named = f"run {run_id}" if run_id and not MADE_RUN_ID.fullmatch(run_id) else "the run"
-    return f"{named} of {day}" if day else named
+    named = f"run {run_id}" if run_id and not MADE_RUN_ID.fullmatch(run_id) else "the run before"
+    return f"{named}, drawn on {day}" if day else named
 
 
-def totals(published: Published, stage: Mapping[str, Any], known: Mapping[str, type[Metric] | None]) -> list[Total]:
+def totals(
+    published: Published, stage: Mapping[str, Any], known: Mapping[str, type[Metric] | None]
+) -> list[StageTotal]:
     """Return the totals of a stage: those that it publishes, else sums of its groups where they may be added up.
 
     Args:
@@ -144,7 +159,7 @@ def totals(published: Published, stage: Mapping[str, Any], known: Mapping[str, t
     top = _top_row(published, stage)
     if top is not None:
         return [
-            Total(
+            StageTotal(
                 name=metric.name, value=float(metric.values[top]), stddev=float(metric.stddevs[top]), published=True,
                 likely="" if metric.truth is None else _likely(float(metric.truth.lows[top]), float(metric.truth.highs[top])),
             )
@@ -160,7 +175,7 @@ def totals(published: Published, stage: Mapping[str, Any], known: Mapping[str, t
     ):
         return []
     return [
-        Total(
+        StageTotal(
             name=metric.name,
             value=float(metric.values.sum()),
             stddev=float(np.sqrt((metric.stddevs**2).sum())),
@@ -173,7 +188,7 @@ def totals(published: Published, stage: Mapping[str, Any], known: Mapping[str, t
 
 def _likely(low: float, high: float) -> str:
     said = range_in_words(low, high)
-    return said if math.isfinite(low) and math.isfinite(high) else ""
+    return f"between {said.replace(' … ', ' and ')}" if math.isfinite(low) and math.isfinite(high) else ""
 
 
 def is_additive(kind: type[Metric] | None) -> bool:

@@ -39,7 +39,7 @@ def test_a_run_is_compared_with_the_one_that_was_committed_before_it(shop: Shop,
     ledger.close()
     assert {content["ledger"]["day"] for content in (first, second, third)} <= days
     assert f"drawn on {first['ledger']['day']}" in alone
-    assert " run first of " not in alone
-    assert " run first of " in Page(written.decode()).words
+    assert " run first, drawn on " not in alone
+    assert " run first, drawn on " in Page(written.decode()).words
     assert run(shop, call, "second") == second
     assert page.read_bytes() == written
