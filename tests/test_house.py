@@ -56,6 +56,7 @@ KINDS_COMPARED = {
     "dp_pipelines.ledger.ledger": "the chain's own kinds of event",
     "dp_pipelines.ledger.state": "the chain's own kinds of event",
     "dp_pipelines.report.key_text": "an Arrow type",
+    "dp_pipelines.jobs.run.previous_release": "finds the last commit among the chain's events",
     "dp_pipelines.report.ledger_page": "reads the chain's kinds of event, as an export holds them",
     "dp_pipelines.training.kernels.loops": "Numba compiles numbers, no objects",
     "dp_pipelines.training.federated.local_loops": "Numba compiles numbers, no objects",

@@ -8,7 +8,6 @@ covered: whether the manifest is true.
 
 import math
 import pathlib
-import re
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any
@@ -43,9 +42,6 @@ LAWS = {
 HOUSEHOLD = 4
 """The size of the group whose guarantee the page states."""
 
-MADE_RUN_ID = re.compile(r"[0-9a-f]{24}-[0-9a-f]{24}")
-"""A run id that nobody chose: it is made of two digests, and says nothing to readers."""
-
 LONG_FROM = 2
 """A page with more charts than this has a table of contents."""
 
@@ -79,13 +75,16 @@ def render(
     described = {text(stage.get("name")): stage for stage in mappings(content.get("stages"))}
     listed = [name for name in described if name]
     tables = {name: path for name, path in tables.items() if name not in hidden_tables(described)}
+    before = mapping(mapping(content.get("ledger")).get("before"))
     names = [*listed, *sorted(name for name in {*tables, *models} if name not in described)]
     stages = [
         model_section(
             name, models[name], unit_name(unit), text(mapping(mapping(content.get("models")).get(name)).get("label"))
         )
         if name in models
-        else _section(name, described.get(name, {}), tables.get(name), unit, presented.read_stage(content, name))
+        else _section(
+            name, described.get(name, {}), tables.get(name), unit, before, presented.read_stage(content, name)
+        )
         for name in names
     ]
     for stage in stages:
@@ -98,7 +97,7 @@ def render(
         title=title or text(content.get("dataset")) or "Private release",
         description=description,
         run_id=run_id,
-        run_name="" if MADE_RUN_ID.fullmatch(run_id) else run_id,
+        run_name="" if headline.MADE_RUN_ID.fullmatch(run_id) else run_id,
         drawn=text(mapping(content.get("ledger")).get("drawn")),
         subject=subject_words(stages),
         params=sorted((str(name), text(value)) for name, value in mapping(content.get("params")).items()),
@@ -145,10 +144,15 @@ def _limited(
 
 
 def _section(
-    name: str, stage: Mapping[str, Any], path: pathlib.Path | None, unit: str, shown: Presented
+    name: str,
+    stage: Mapping[str, Any],
+    path: pathlib.Path | None,
+    unit: str,
+    before: Mapping[str, Any],
+    shown: Presented,
 ) -> dict[str, Any]:
     with np.errstate(all="ignore"):  # what overflows becomes infinite, and what is infinite is not shown
-        return stage_section(name, stage, path, unit, shown)
+        return stage_section(name, stage, path, unit, before, shown)
 
 
 def _budget(content: Mapping[str, Any]) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from dp_pipelines.jobs.collected.collected_request import CollectedRequest
 from dp_pipelines.jobs.run import unledgered_run
 from dp_pipelines.jobs.run.looks import Look
 from dp_pipelines.jobs.run.pipelines import RunFailed, quoting_nothing, wait
+from dp_pipelines.jobs.run.previous_release import PreviousRelease
 from dp_pipelines.jobs.run.run import NO_LEDGER, PublishedRun, new_folder
 from dp_pipelines.jobs.run.tables_read import CountFiles
 from dp_pipelines.jobs.runners import doctor, engines, orphaned_jobs, processes, runner_rules
@@ -180,7 +181,7 @@ class Estimation:
     @quoting_nothing("the report of the estimates could not be made")
     def describe(
         self, number: int, folder: pathlib.Path, files: Mapping[str, pathlib.Path], ledger: Mapping[str, Any],
-        noted: Sequence[Look],
+        noted: Sequence[Look], before: PreviousRelease | None = None,
     ) -> dict[str, pathlib.Path]:  # fmt: skip
         """Write report and manifest beside the tables.
 
@@ -190,6 +191,7 @@ class Estimation:
             files: what `stage` gave.
             ledger: what the ledger says of the run; empty where none remembers it.
             noted: looks at the raw rows, of which reports have none that matters.
+            before: none, since each question is asked once.
         """
         from dp_pipelines.report import collected_page
 

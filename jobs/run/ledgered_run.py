@@ -17,8 +17,9 @@ from typing import Any
 
 from dp_pipelines.disk_errors import remedy_of, told_of_disk
 from dp_pipelines.errors import DpError, LedgerError, RequestError
-from dp_pipelines.jobs.run import looks, noise_memory
+from dp_pipelines.jobs.run import looks, noise_memory, previous_release
 from dp_pipelines.jobs.run.looks import Look
+from dp_pipelines.jobs.run.previous_release import PreviousRelease
 from dp_pipelines.jobs.runners import processes
 from dp_pipelines.ledger import disks, export, release_list
 from dp_pipelines.ledger.entries import Attempt, EngineJob, Run
@@ -37,9 +38,11 @@ GONE = "its process is gone"
 
 
 Describe = Callable[
-    [int, pathlib.Path, Mapping[str, pathlib.Path], Mapping[str, Any], Sequence[Look]], dict[str, pathlib.Path]
+    [int, pathlib.Path, Mapping[str, pathlib.Path], Mapping[str, Any], Sequence[Look], PreviousRelease | None],
+    dict[str, pathlib.Path],
 ]
-"""Of a round, the staging folder, the staged files, what the ledger says of the account, and looks at raw rows that it noted."""
+"""Of a round, the staging folder, the staged files, what the ledger says of the account, looks at raw rows that it noted, and the
+release before."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -352,7 +355,12 @@ def _commit(ledger: Ledger, run_: Run, attempt: str, folder: pathlib.Path, work:
     """The ledger takes the release; from here on it is the one."""
     staged = {name: folder / name for name in run_.attempts[-1].staged}
     files = work.describe(
-        run_.round, folder, staged, export.spent(ledger, run_), looks.of_ledger(ledger, run_, work.files)
+        run_.round,
+        folder,
+        staged,
+        export.spent(ledger, run_),
+        looks.of_ledger(ledger, run_, work.files),
+        previous_release.of_ledger(ledger, run_),
     )
     return ledger.commit(run_, attempt=attempt, files={name: path.read_bytes() for name, path in files.items()})
 

@@ -17,6 +17,7 @@ from dp_pipelines.jobs.request import joined_tables
 from dp_pipelines.jobs.request.request import Request
 from dp_pipelines.jobs.run import looks, rounds_of_pipelines
 from dp_pipelines.jobs.run.pipelines import quoting_nothing, run_examples, run_pipeline
+from dp_pipelines.jobs.run.previous_release import PreviousRelease
 from dp_pipelines.jobs.runners import extension_runner, runner_rules
 from dp_pipelines.jobs.runners.engines import Engine, EngineAttempt
 from dp_pipelines.jobs.sources import event_window
@@ -115,7 +116,7 @@ class Production:
     @quoting_nothing("the report of the release could not be made")
     def describe(
         self, number: int, folder: pathlib.Path, files: Mapping[str, pathlib.Path], ledger: Mapping[str, Any],
-        noted: Sequence[looks.Look],
+        noted: Sequence[looks.Look], before: PreviousRelease | None = None,
     ) -> dict[str, pathlib.Path]:  # fmt: skip
         """Write the report and the manifest of a round beside its staged files.
 
@@ -125,6 +126,7 @@ class Production:
             files: what `release` gave.
             ledger: what the ledger says of the run; empty where none remembers it.
             noted: looks at the raw rows that the ledger knows.
+            before: the release of the same plan that was committed last.
 
         Returns:
             the file of each published name. A staged table of which some rows are shown stays as it is, and another one, under
@@ -199,6 +201,11 @@ class Production:
 
         page = folder / "report.html"
         tables = {path.stem: path for path in published_files.values() if path.suffix == ".parquet"}
+        if before is not None:
+            from dp_pipelines.report.trends import previous_numbers
+
+            numbers = previous_numbers.comparable_numbers(content, tables, before.content, before.tables)
+            content["ledger"]["before"] = {"run_id": before.run_id, "day": before.day, "numbers": numbers}
         models = {name: folder / name for name in self.plan.trained}
         page.write_text(report.render(content, tables, models), encoding="utf-8")
         everything = {**published_files, page.name: page}

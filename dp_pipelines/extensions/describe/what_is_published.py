@@ -102,7 +102,9 @@ def _numbers(stage: str, asked: Query | TrainModel) -> Iterator[tuple[str, str, 
     if asked.rollup is not None:
         yield stage, "totals", "the same for coarser groups, whose numbers add up"
     if asked.kept is not None:
-        yield stage, "what the bounds cut off", "shares of units, with noise"
+        people = plural(unit_in_words(asked.unit_columns))
+        words = f"the shares of {people} and of rows that the limits keep, and how many values are null or outside of a clamp"
+        yield stage, "what the bounds cut off", f"{words}, with noise"
     if asked.compare is not None:
         yield stage, "comparisons", f"each group by {keys} with a baseline"
 

@@ -19,14 +19,18 @@ from dp_pipelines.errors import RequestError
 from dp_pipelines.release import manifest
 from dp_pipelines.report.compare_text import hidden_tables
 from dp_pipelines.report.key_text import visible
+from dp_pipelines.report.key_times import days_of
 from dp_pipelines.report.pages import mapping, mappings, text
-from dp_pipelines.report.released_table import days_of
 
 PAGE = "report.html"
 """The page of one release, which holds no number that is not in its tables; it may be missing."""
 
 SAME = {"dataset": "dataset", "plan": "plan", "privacy_unit": "privacy unit"}
 """What all runs on a page have in common, and what it is called."""
+
+
+WINDOW = "window of event time"
+"""The order of runs of which each is about rows of its own."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -173,7 +177,7 @@ def in_order(runs: Sequence[ReleasedRun]) -> tuple[list[ReleasedRun], RunOrder]:
     """
     params = sorted({text(name) for run in runs for name in mapping(run.content.get("params"))})
     told: list[tuple[str, Callable[[ReleasedRun], str]]] = [
-        ("window of event time", lambda run: text(run.ledger.get("window"))),
+        (WINDOW, lambda run: text(run.ledger.get("window"))),
         *((f"parameter {visible(name)}", _parameter(name)) for name in params),
         ("run id", lambda run: text(run.content.get("run_id"))),
     ]
