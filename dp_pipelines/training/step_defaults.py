@@ -224,7 +224,7 @@ def distances_left(steps: Steps, rate: float, curvatures: Floats, averages: Sequ
         momentum = steps.momentum * momentum + curvatures * distance
         distance = distance - rate * momentum
         distances.append(distance)
-    return [sum(distances[-count:]) / count for count in averages]
+    return [np.cumsum(distances[-count:], axis=0)[-1] / count for count in averages]
 
 
 def _number(value: float) -> float:

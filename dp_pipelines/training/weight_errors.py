@@ -125,7 +125,8 @@ def noise_shares(steps: Steps, learning_rate: float, curvatures: Floats) -> Floa
     >>> noise_shares(still, 1.0, np.array([0.0])).tolist()
     [3.0]
     """
-    return shares_by_average(steps, learning_rate, curvatures, (steps.averaged,))[0]
+    shares: Floats = shares_by_average(steps, learning_rate, curvatures, (steps.averaged,))[0]
+    return shares
 
 
 def shares_by_average(steps: Steps, learning_rate: float, curvatures: Floats, averages: Sequence[int]) -> Floats:
