@@ -12,6 +12,7 @@ import hypothesis
 import pytest
 from hypothesis.internal.conjecture import providers
 
+from tests.helpers.collection import COMPILED, keep_compiled, pytest_collection  # noqa: F401 - a hook
 from tests.helpers.cpu_times import (  # noqa: F401 - hooks
     pytest_runtest_logreport,
     pytest_runtest_makereport,
@@ -23,6 +24,9 @@ from tests.helpers.small_disks import real_disk, small_disk  # noqa: F401 - fixt
 
 # Processes that tests start must find `tests.<room>`: jax-privacy installs a folder `tests` of its own, which would hide ours.
 sys.path.append(str(Path(__file__).resolve().parents[1]))
+
+# Before any module of tests is imported.
+keep_compiled()
 
 # A slow example is no failure: the machine is shared. `make test` and CI look at the same examples in each run, so that a run is
 # red by what changed and can be repeated. `make test-all` looks at new ones (`explore`, with a seed that it prints) and
@@ -46,9 +50,6 @@ def is_local_module_file(path: str) -> bool:
 
 
 providers.is_local_module_file = is_local_module_file
-
-COMPILED = Path(__file__).resolve().parents[1] / "build" / "compiled"
-"""What all workers share."""
 
 
 @pytest.fixture
