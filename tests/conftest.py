@@ -21,6 +21,10 @@ from tests.helpers.cpu_times import (  # noqa: F401 - hooks
 from tests.helpers.engines_first import pytest_collection_modifyitems, pytest_xdist_make_scheduler  # noqa: F401 - hooks
 from tests.helpers.small_disks import real_disk, small_disk  # noqa: F401 - fixtures
 
+COMPILED = Path(__file__).resolve().parents[1] / "build" / "compiled"
+"""What all workers, and all commands that tests start, share: modules are compiled once."""
+sys.pycache_prefix, sys.dont_write_bytecode = str(COMPILED), False
+
 # Processes that tests start must find `tests.<room>`: jax-privacy installs a folder `tests` of its own, which would hide ours.
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 
@@ -46,9 +50,6 @@ def is_local_module_file(path: str) -> bool:
 
 
 providers.is_local_module_file = is_local_module_file
-
-COMPILED = Path(__file__).resolve().parents[1] / "build" / "compiled"
-"""What all workers share."""
 
 
 @pytest.fixture
