@@ -94,6 +94,10 @@ class Plan:
     >>> plan = Plan(epsilon=1.0, delta=1e-6, stages={"weekly": query})
     >>> plan.accounted["epsilon"] <= 1.0
     True
+    >>> print(plan)
+    epsilon 1, delta 1e-06
+    stage   metric  noise    standard deviation
+    weekly  orders  laplace  5.657
     >>> plan["weekly"].name
     'weekly'
     >>> later = Plan(epsilon=1.0, delta=1e-6, stages={"weekly": query}, runs=4, split="linear")
@@ -384,6 +388,13 @@ class Plan:
             "costs": {key: value for key, value in self.explain().items() if key != "records"},
             **describe.parties_to_json(self.queries),
         }
+
+    def __str__(self) -> str:
+        """The budget, and the noise of each number."""
+        from dp_pipelines.planning.plan_text import plan_text  # for people alone
+
+        shown = {"epsilon": self.epsilon, "delta": self.delta, "runs": self.runs, "stages": self._described_stages()}
+        return plan_text(shown)
 
     def _described_stages(self) -> list[dict[str, Any]]:
         described = {name: self._described(stage) for name, stage in self.stages.items()}
