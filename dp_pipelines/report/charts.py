@@ -33,6 +33,7 @@ from dp_pipelines.report.svg import (
     PAPER,
     QUIET,
     RANGE,
+    RANGE_LINE,
     Axes,
     Kind,
     Point,
@@ -164,9 +165,10 @@ def _range_ends(truth: Truth, bounds: tuple[float, float]) -> tuple[Floats, Floa
 
 
 def _shaded(axes: Axes, ends: Sequence[tuple[Point, Point]]) -> None:
-    """Ranges as wide strokes of a quiet colour; those without an end are left out."""
+    """Ranges as wide strokes of a quiet colour with a thin dark line in each; those without an end are left out."""
     known = [pair for pair in ends if all(np.isfinite([*pair[0], *pair[1]]))]
     axes.lines(known, RANGE, RANGE_WIDTH, blunt=True)
+    axes.lines(known, RANGE_LINE, 1.0, blunt=True)
 
 
 def bar_chart(

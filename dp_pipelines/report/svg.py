@@ -17,8 +17,8 @@ from dp_pipelines.report.key_text import END_ISOLATE, ISOLATE, visible
 HEAT_STEPS = 7
 """Shades of a heat map."""
 
-COLOURS = ("ink", "quiet", "grid", "mark", "bar", "range", "card")
-INK, QUIET, GRID, MARK, BAR, RANGE, PAPER = (f"var(--{name})" for name in COLOURS)
+COLOURS = ("ink", "quiet", "grid", "mark", "bar", "range", "range-line", "card")
+INK, QUIET, GRID, MARK, BAR, RANGE, RANGE_LINE, PAPER = (f"var(--{name})" for name in COLOURS)
 HEAT = [f"var(--heat-{step})" for step in range(HEAT_STEPS)]
 
 WITHOUT_ISOLATES = {ord(ISOLATE): None, ord(END_ISOLATE): None}

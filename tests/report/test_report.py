@@ -505,7 +505,7 @@ def test_text_can_be_read_in_all_schemes(whole: str, scheme: int) -> None:
         for ground in ("--card", "--page", "--empty"):
             assert contrast(colours[text], colours[ground]) >= 4.5, (text, ground)
     assert contrast(colours["--ink"], colours["--warn"]) >= 4.5
-    for mark in ("--mark", "--bar"):
+    for mark in ("--mark", "--bar", "--range-line"):
         assert contrast(colours[mark], colours["--card"]) >= 3, mark
     assert contrast(colours["--ink"], colours["--bar"]) >= 3  # error bars on bars
     used = set(re.findall(r"var\((--[\w-]+)\)", whole))
