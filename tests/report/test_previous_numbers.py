@@ -63,3 +63,11 @@ def test_what_was_limited_otherwise_is_not_compared(tmp_path: pathlib.Path, chan
 def test_numbers_without_an_error_bar_are_not_compared(tmp_path: pathlib.Path) -> None:
     chosen = {**TOTAL, "orders_stddev": pa.array([None], pa.float64())}
     assert compared(tmp_path, TOTAL, chosen) == {"weekly": {"customers": [90.0, 5.0]}}
+
+
+def test_a_table_that_cannot_be_read_is_not_compared(tmp_path: pathlib.Path) -> None:
+    pa.parquet.write_table(pa.table(TOTAL), tmp_path / "now.parquet")
+    described = {"name": "weekly", "partition_by": [], "metrics": {"orders": {"kind": "count"}}}
+    content = manifest(stages=[described])
+    assert comparable_numbers(content, {"weekly": tmp_path / "now.parquet"}, content, {"weekly": b"no table"}) == {}
+    assert comparable_numbers(content, {"weekly": tmp_path / "now.parquet"}, content, {}) == {}

@@ -37,7 +37,7 @@ def comparable_numbers(
         before, tables_before: the same of the run before; the content of its files.
 
     Raises:
-        OSError, pyarrow.ArrowException: a table cannot be read.
+        OSError, pyarrow.ArrowException: a table of the run cannot be read.
     """
     entries = {text(stage.get("name")): stage for stage in mappings(before.get("stages"))}
     found: dict[str, dict[str, list[float]]] = {}
@@ -48,7 +48,10 @@ def comparable_numbers(
         keys = [text(key) for key in sequence(stage.get("partition_by"))]
         known = {text(key): registry.of_kind(of.get("kind")) for key, of in _metrics(stage).items()}
         now = read_published(tables[name], keys)
-        then = of_table(pa.parquet.read_table(pa.BufferReader(tables_before[name])), keys)
+        try:
+            then = of_table(pa.parquet.read_table(pa.BufferReader(tables_before[name])), keys)
+        except (OSError, pa.ArrowException):
+            continue  # of another version: that there is nothing to compare is no reason to lose a release
         totals = {total.name: total for total in headline.totals(now, stage, known)}
         numbers = {
             old.name: [old.value, old.stddev]
@@ -77,5 +80,7 @@ def _same_groups(now: Published, then: Published) -> bool:
     if now.table.num_rows != then.table.num_rows or now.table.num_rows > MOST_GROUPS:
         return False
     keys = [key.name for key in now.keys]
+    if keys != [key.name for key in then.keys]:
+        return False
     rows = [set(map(repr, table.select(keys).to_pylist())) for table in (now.table, then.table)]
     return rows[0] == rows[1]
