@@ -106,6 +106,8 @@ def stage_over_runs(
     rows = np.concatenate([rows for _, rows in panels]) if panels else np.arange(published.table.num_rows)
     return {
         "name": name,
+        "title": name,
+        "description": "",
         "model": False,
         "file": f"{name}.parquet of each run",
         "legend": [one for metric, one in about.items() if metric not in plotted],
