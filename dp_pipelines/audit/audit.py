@@ -204,7 +204,7 @@ def _ready(stage: StagePlan) -> list[StagePlan]:
 def _extremes(stage: StagePlan) -> dict[str, StagePlan]:
     """The stage with the smallest candidate of one bound or of both, which is replayed beside that with the largest, by name."""
     bounds, (partitions, rows) = stage.query.bounds, _candidates(stage)
-    found = {}
+    found: dict[str, StagePlan] = {}
     if bounds.auto_partitions:
         found["smallest bound on partitions"] = _closed(stage, partitions[0], rows[-1])
     if bounds.auto_rows:

@@ -53,8 +53,8 @@ class ContributionBounds:
     def __post_init__(self) -> None:
         checks.declared(self)
         if self.auto_rows:
-            given = joint_bounds.CANDIDATES if self.row_candidates is None else self.row_candidates
-            object.__setattr__(self, "row_candidates", partition_bound.checked(given, LARGEST_BOUND, "row_candidates"))
+            rows = joint_bounds.CANDIDATES if self.row_candidates is None else self.row_candidates
+            object.__setattr__(self, "row_candidates", partition_bound.checked(rows, LARGEST_BOUND, "row_candidates"))
         elif self.row_candidates is not None:
             raise RequestError(
                 field="row_candidates",
@@ -63,8 +63,8 @@ class ContributionBounds:
             )
         if self.auto_partitions:
             left_out = self.auto_rows and self.partition_candidates is None
-            given = joint_bounds.CANDIDATES if left_out else self.partition_candidates
-            object.__setattr__(self, "partition_candidates", partition_bound.checked(given, LARGEST_BOUND))
+            partitions = joint_bounds.CANDIDATES if left_out else self.partition_candidates
+            object.__setattr__(self, "partition_candidates", partition_bound.checked(partitions, LARGEST_BOUND))
         elif self.partition_candidates is not None:
             raise RequestError(
                 field="partition_candidates",
