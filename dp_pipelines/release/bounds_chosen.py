@@ -92,6 +92,7 @@ def _sizes(histograms: StagePlan, table: pa.Table, name: str) -> joint_bounds.Un
     """The released histogram of one number of each unit, as far as it stands out of the noise."""
     metric = histograms.query.metrics[name]
     assert isinstance(metric, Histogram)
+    assert metric.edges is not None
     (needed,) = metric.statistics(histograms.basis(metric))
     noise = histograms.noises[histograms.statistics.index(needed)]
     assert noise is not None

@@ -189,6 +189,7 @@ class Stage(OverUnits, DeclaredFields):
     if TYPE_CHECKING:  # of `Query`, what other modules read by name
         metrics: dict[str, MetricModel]
         best: BestPartitions | None
+        compare: CompareModel | None
         kept: KeptModel | None
 
 
