@@ -174,7 +174,11 @@ class Plan:
         self.reads = window_columns.reads_of(expanded.reads, self.windows)
         self.phases, self.selections, self.auto = expanded.phases, expanded.selections, expanded.auto
         self.trained, self.rolled = expanded.trained, expanded.rolled
-        self.auto_partitions, self.kept, self.compared = expanded.auto_partitions, expanded.kept, expanded.compared
+        self.auto_contributions, self.kept, self.compared = (
+            expanded.auto_contributions,
+            expanded.kept,
+            expanded.compared,
+        )
         if expect is not None and not isinstance(expect, Expectation):
             raise RequestError(field="expect", message="must be an Expectation")
         self.expect = expect

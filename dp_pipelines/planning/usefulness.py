@@ -64,7 +64,7 @@ def add_to(described: dict[str, Any], stage: StagePlan, expect: "Expectation | N
 def statements(stage: StagePlan) -> dict[str, tuple[GoodFrom, ...]]:
     """What each metric of a stage says of itself, by name.
 
-    A bound on partitions that the run chooses leaves all noise open, so that nothing is said.
+    A bound that the run chooses leaves the noise open, so that nothing is said.
     """
     if stage.query.bounds.auto:
         return dict.fromkeys(stage.query.metrics, ())
@@ -198,7 +198,7 @@ def _to_json(one: GoodFrom) -> dict[str, Any]:
 
 def _left_out(metric: Metric, stage: StagePlan) -> str:
     if stage.query.bounds.auto:
-        return "its noise follows from max_partitions_contributed, which the run chooses"
+        return f"its noise follows from {stage.query.bounds.auto_field}, which the run chooses"
     if metric.scale is not None:
         return "its noise differs by partition, in proportion to its bounds"
     return "its noise follows from the bounds that the run chooses" if metric.auto else ""

@@ -98,7 +98,8 @@ def stage_section(
         "file": None if path is None else path.name,
         "selection": _selection(stage.get("selection")),
         "units": plural(unit),
-        "most": _chosen_partitions(stage),
+        "most": _chosen_bound(stage, "max_partitions_contributed"),
+        "most_rows": _chosen_bound(stage, "max_contributions_per_partition"),
         "compare": compare_text.section(stage.get("compare")),
         "rows": 0,
         "plots": [],
@@ -315,13 +316,13 @@ def _rolled_up(entry: Mapping[str, Any]) -> str:
     }.get(str(entry["rolled_up"]), ", from sums that add up")
 
 
-def _chosen_partitions(stage: Mapping[str, Any]) -> str | None:
-    """The bound on the partitions of a unit, where the run has chosen it.
+def _chosen_bound(stage: Mapping[str, Any], name: str) -> str | None:
+    """A bound on the contributions of a unit, if the run has chosen it.
 
-    >>> _chosen_partitions({"max_partitions_contributed": 8}), _chosen_partitions({})
+    >>> _chosen_bound({"max_partitions_contributed": 8}, "max_partitions_contributed"), _chosen_bound({}, "other")
     ('8', None)
     """
-    most = _finite(stage.get("max_partitions_contributed"))
+    most = _finite(stage.get(name))
     return None if most is None else public_number(most)
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet
 
+from dp_pipelines.auto_bounds import joint_bounds, partition_bound
 from dp_pipelines.jobs.request import joined_tables
 from dp_pipelines.jobs.request.request import Request
 from dp_pipelines.jobs.run import looks, rounds_of_pipelines
@@ -29,6 +30,7 @@ from dp_pipelines.planning import describe, limits
 from dp_pipelines.planning.noise_levels import passing_noise
 from dp_pipelines.planning.plan import Plan
 from dp_pipelines.planning.stage import StagePlan
+from dp_pipelines.query.contribution_bounds import ContributionBounds
 from dp_pipelines.release import manifest, ranges, shown_rows, staging, verdicts
 from dp_pipelines.release.kept_shares import JOINED
 from dp_pipelines.training.kept_draws import Draws
@@ -161,8 +163,10 @@ class Production:
                 described["compare"] = compared[described["name"]]
             if described["name"] in kept:
                 described["kept"] = kept[described["name"]] | ({"of": JOINED} if job.join is not None else {})
-            if described["name"] in self.plan.auto_partitions:
-                described["max_partitions_contributed"] = published[described["name"]].query.bounds.max_partitions
+            if described["name"] in self.plan.auto_contributions:
+                described |= _chosen_bounds(
+                    self.plan.queries[described["name"]].bounds, published[described["name"]].query.bounds
+                )
             for name in _auto(self.plan, described["name"]):
                 family = published[described["name"]].query.metrics[name].family
                 for column, entry in described["metrics"].items():
@@ -273,6 +277,17 @@ class Production:
 def unit_in_words(request: Request) -> str:
     """The privacy unit in words."""
     return event_window.in_words(manifest.unit_in_words(request.file.job.unit), request.file.job)
+
+
+def _chosen_bounds(asked: ContributionBounds, ran: ContributionBounds) -> dict[str, int]:
+    """The bounds on contributions that a run has chosen, by the names of the job file.
+
+    Args:
+        asked: of the plan.
+        ran: of the stage as it ran.
+    """
+    partitions = {partition_bound.NAME: ran.max_partitions} if asked.auto_partitions else {}
+    return partitions | ({joint_bounds.NAME: ran.max_rows_per_partition} if asked.auto_rows else {})
 
 
 def _auto(plan: Plan, name: str) -> list[str]:

@@ -236,6 +236,7 @@ PARTS: dict[str, tuple[str, ...]] = {
         "{max_partitions_contributed: 16, max_contributions_per_partition: 2}",
         "{max_partitions_contributed: auto, partition_candidates: [1, 2, 4, 8], max_contributions_per_partition: 2}",
         "{max_contributions: 40}",
+        "{max_partitions_contributed: 4, max_contributions_per_partition: auto, row_candidates: [1, 2, 4, 8]}",
     ),
     "Partitions": (
         "{private: {strategy: auto}}",

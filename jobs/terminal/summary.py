@@ -111,6 +111,15 @@ def print_plan(plan: Mapping[str, Any], stream: TextIO) -> None:
         if stage.get("partition_candidates"):
             listed = ", ".join(str(candidate) for candidate in stage["partition_candidates"])
             out.print(f"  partitions per unit: at most {listed}; each run chooses one, which sets noise and thresholds")
+        if stage.get("row_candidates"):
+            listed = ", ".join(str(candidate) for candidate in stage["row_candidates"])
+            out.print(f"  rows per unit and partition: at most {listed}; each run chooses one, which sets noise")
+        if stage.get("units_by_size"):
+            counts = stage["units_by_size"]
+            out.print(
+                f"  numbers of units by what they have, by which the run chooses the limits of {escape(shown(counts['of']))}: "
+                f"numbers from {counts['units_seen_from']:,} on stand out of the noise; where none does, limits are the smallest"
+            )
         if stage.get("noise_of_others_without") is not None:
             part = number(stage["noise_of_others_without"])
             out.print(f"  without this stage the noise of the others would be about {part} times what it is")
@@ -311,9 +320,13 @@ def _kept(kept: Mapping[str, Any]) -> str:
 
 def _multiple_of(metric: Mapping[str, Any]) -> str:
     """What the noise is a multiple of: bounds that a run will choose, or that differ by partition."""
-    partitions = {None: "", "max_partitions_contributed": "the partitions"}.get(
-        metric.get("grows_with"), "the square root of the partitions"
-    )
+    words = {
+        "max_partitions_contributed": "the partitions",
+        "sqrt(max_partitions_contributed)": "the square root of the partitions",
+        "max_contributions_per_partition": "the rows in each",
+    }
+    parts = [words[part] for part in (metric.get("grows_with") or "").split(" * ") if part]
+    partitions = " and ".join(parts)
     clamp = escape(str(metric["clamp"]["noise_grows_with"])) if "clamp" in metric else ""
     return " and ".join(filter(None, ["the bound" if "within" in metric else clamp, partitions]))
 
@@ -333,6 +346,12 @@ def _selection(stage: Mapping[str, Any]) -> str:
     text = f"partitions: private, {escape(strategy)}"
     if stage.get("appear"):
         text += f"; {stage['appear']['words']}"
+    by_bound = {
+        bound: half for bound, half in selection.get("half_keep_users_by_bound", {}).items() if half is not None
+    }
+    if by_bound:
+        each = (f"of {half:,} users if the run chooses {bound}" for bound, half in by_bound.items())
+        text += f"; half of the groups appear {' and '.join(each)} as the bound on partitions"
     elif selection.get("half_keep_users") is not None:
         text += f"; half of the groups of {number(math.ceil(selection['half_keep_users']))} users appear"
     if (selection.get("min_users") or 0) > 1:

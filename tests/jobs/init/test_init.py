@@ -46,7 +46,7 @@ def test_the_written_job_is_planned_as_it_stands(shop: Path, call: Call) -> None
     assert job.source.parquet == "data/*.parquet"
     assert job.columns == {"week": "CAST(date_trunc('week', \"paid_at\") AS DATE)"}
     weekly = job.stages["weekly"]
-    assert (weekly.partition_by, weekly.kept.share) == (["week"], 0.02)
+    assert (weekly.partition_by, weekly.kept, weekly.bounds.build().auto_rows) == (["week"], None, True)
     assert list(weekly.metrics) == ["rows", "units", "total_price"]
     text = (shop / "job.yaml").read_text()
     assert "# can be added: product" in text
@@ -54,6 +54,8 @@ def test_the_written_job_is_planned_as_it_stands(shop: Path, call: Call) -> None
     planned = call("plan", "job.yaml")
     assert planned.code == 0
     assert "not checked" not in planned.err
+    assert "weekly.kept" in planned.out  # the run measures what its bounds cut off
+    assert "if the run chooses 64 as the bound on partitions" in " ".join(planned.out.split())
     assert {path.name for path in shop.iterdir()} == {
         "data",
         "rows.csv",
