@@ -19,7 +19,6 @@ from dp_pipelines.jobs.collected.collected_request import CollectedRequest
 from dp_pipelines.jobs.run import unledgered_run
 from dp_pipelines.jobs.run.looks import Look
 from dp_pipelines.jobs.run.pipelines import RunFailed, quoting_nothing, wait
-from dp_pipelines.jobs.run.previous_release import PreviousRelease
 from dp_pipelines.jobs.run.run import NO_LEDGER, PublishedRun, new_folder
 from dp_pipelines.jobs.run.tables_read import CountFiles
 from dp_pipelines.jobs.runners import doctor, engines, orphaned_jobs, processes, runner_rules
@@ -34,6 +33,7 @@ from dp_pipelines.steps.write_stage import WriteStage, written
 from dp_pipelines.training.kept_draws import Draws, InMemory
 
 if TYPE_CHECKING:
+    from dp_pipelines.jobs.run.previous_release import PreviousRelease
     from dp_pipelines.ledger.ledger import Ledger
 
 NOT_COVERED = (
@@ -181,7 +181,7 @@ class Estimation:
     @quoting_nothing("the report of the estimates could not be made")
     def describe(
         self, number: int, folder: pathlib.Path, files: Mapping[str, pathlib.Path], ledger: Mapping[str, Any],
-        noted: Sequence[Look], before: PreviousRelease | None = None,
+        noted: Sequence[Look], before: "PreviousRelease | None" = None,
     ) -> dict[str, pathlib.Path]:  # fmt: skip
         """Write report and manifest beside the tables.
 

@@ -7,13 +7,15 @@ depends on the ledger and on nothing in the rows. Not covered: what can be compa
 import dataclasses
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dp_pipelines.errors import LedgerError
 from dp_pipelines.ledger import events
 from dp_pipelines.ledger.entries import Run
-from dp_pipelines.ledger.ledger import Ledger
 from dp_pipelines.ledger.release_list import time_of_draw
+
+if TYPE_CHECKING:
+    from dp_pipelines.ledger.ledger import Ledger
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -33,7 +35,7 @@ class PreviousRelease:
     tables: Mapping[str, bytes]
 
 
-def of_ledger(ledger: Ledger, run: Run) -> PreviousRelease | None:
+def of_ledger(ledger: "Ledger", run: Run) -> PreviousRelease | None:
     """Return the release of the same plan that was committed last; None where there is none, or its bytes cannot be read.
 
     Args:

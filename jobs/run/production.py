@@ -8,7 +8,7 @@ and who may see it (`ledgered_run`, `run`).
 import dataclasses
 import pathlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet
@@ -18,7 +18,6 @@ from dp_pipelines.jobs.request import joined_tables
 from dp_pipelines.jobs.request.request import Request
 from dp_pipelines.jobs.run import looks, rounds_of_pipelines
 from dp_pipelines.jobs.run.pipelines import quoting_nothing, run_examples, run_pipeline
-from dp_pipelines.jobs.run.previous_release import PreviousRelease
 from dp_pipelines.jobs.runners import extension_runner, runner_rules
 from dp_pipelines.jobs.runners.engines import Engine, EngineAttempt
 from dp_pipelines.jobs.sources import event_window
@@ -34,6 +33,9 @@ from dp_pipelines.query.contribution_bounds import ContributionBounds
 from dp_pipelines.release import manifest, ranges, shown_rows, staging, verdicts
 from dp_pipelines.release.kept_shares import JOINED
 from dp_pipelines.training.kept_draws import Draws
+
+if TYPE_CHECKING:
+    from dp_pipelines.jobs.run.previous_release import PreviousRelease
 
 SHOWN = f"shown{staging.UNFINISHED}"
 """The folder, beside the staged tables, of those that are published instead: with the rows that a job shows."""
@@ -118,7 +120,7 @@ class Production:
     @quoting_nothing("the report of the release could not be made")
     def describe(
         self, number: int, folder: pathlib.Path, files: Mapping[str, pathlib.Path], ledger: Mapping[str, Any],
-        noted: Sequence[looks.Look], before: PreviousRelease | None = None,
+        noted: Sequence[looks.Look], before: "PreviousRelease | None" = None,
     ) -> dict[str, pathlib.Path]:  # fmt: skip
         """Write the report and the manifest of a round beside its staged files.
 

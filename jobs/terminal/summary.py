@@ -344,12 +344,12 @@ def _selection(stage: Mapping[str, Any]) -> str:
         behind = f"19 times out of 20, a selection is at most {number(selection['error_95'])} behind the best"
         return f"{text}; {behind}; no values are published"
     text = f"partitions: private, {escape(strategy)}"
-    if stage.get("appear"):
-        text += f"; {stage['appear']['words']}"
     by_bound = {
         bound: half for bound, half in selection.get("half_keep_users_by_bound", {}).items() if half is not None
     }
-    if by_bound:
+    if stage.get("appear"):
+        text += f"; {stage['appear']['words']}"
+    elif by_bound:
         each = (f"of {half:,} users if the run chooses {bound}" for bound, half in by_bound.items())
         text += f"; half of the groups appear {' and '.join(each)} as the bound on partitions"
     elif selection.get("half_keep_users") is not None:
