@@ -86,7 +86,9 @@ def stage_section(
     keys = stage.get("partition_by")
     named = isinstance(keys, Sequence) and not isinstance(keys, str) and all(isinstance(key, str) for key in keys)
     published = None if path is None else read_published(path, list(keys) if named and keys is not None else None)
-    renamed = {} if published is None or shown is None else shown.columns(published.table)
+    renamed = {}
+    if published is not None and shown is not None:
+        renamed = shown.columns(published.table, [key.name for key in published.keys])
     if published is not None and renamed:
         names = [renamed.get(column, column) for column in published.table.column_names]
         published = of_table(published.table.rename_columns(names), [key.name for key in published.keys])

@@ -79,6 +79,21 @@ class Request:
     @functools.cached_property
     def content(self) -> str:
         """SHA-256 of everything that the job file asks for beside the budget: what the same run id must always mean."""
+        return self.content_with({name: str(value) for name, value in self.values.items()})
+
+    def content_with(self, params: Mapping[str, str]) -> str:
+        """Return the `content` of this job with other values of its parameters: a run that has it differs in them alone.
+
+        Args:
+            params: the values of all parameters, as text.
+        """
+        job, read = self._fixed
+        given = {name: [type(self.values[name]).__name__, text] for name, text in params.items()}
+        return hashlib.sha256(json.dumps([job, given, *read], sort_keys=True).encode()).hexdigest()
+
+    @functools.cached_property
+    def _fixed(self) -> tuple[dict[str, Any], list[Any]]:
+        """What a run id fixes beside the parameters: the job, and the snapshots and the code that it uses."""
         # What has its default is left out, so that a later version, which knows more keys, sees the same run.
         # The snapshot that was read counts, whether or not the job names it.
         snapshots: dict[str, set[str]] = {}
@@ -99,12 +114,11 @@ class Request:
                     del said[key]
                     if not said:
                         del stage[part]
-        given = {name: [type(value).__name__, str(value)] for name, value in self.values.items()}
         named = zip(self.file.job.sources, self.sources, strict=True)
         read: list[Any] = [source.snapshot for _, source in sorted(named, key=lambda one: one[0]) if source.snapshot]
         own = own_models.code_digests({name: task.model for name, task in self.tasks.items()})
         read += [own] if own else []  # runs of other models keep theirs
-        return hashlib.sha256(json.dumps([job, given, *read], sort_keys=True).encode()).hexdigest()
+        return job, read
 
     @property
     def sources(self) -> tuple[source_files.Source, ...]:

@@ -65,6 +65,7 @@ class Work:
         stop: has a job end that a dead attempt left with an engine.
         deliver: publishes the release elsewhere too, out of its folder, once however often it is called; None: nowhere.
         shown: what the place is called; empty: as the folder is.
+        content_with: digest of the job with these parameters, as text; None: the run is compared with no other.
     """
 
     account: str
@@ -82,6 +83,7 @@ class Work:
     stop: Callable[[EngineJob], None]
     deliver: Callable[[pathlib.Path], None] | None = None
     shown: str = ""
+    content_with: Callable[[Mapping[str, str]], str] | None = None
 
 
 def run(ledger: Ledger, work: Work) -> bool:
@@ -360,7 +362,7 @@ def _commit(ledger: Ledger, run_: Run, attempt: str, folder: pathlib.Path, work:
         staged,
         export.spent(ledger, run_),
         looks.of_ledger(ledger, run_, work.files),
-        previous_release.of_ledger(ledger, run_),
+        None if work.content_with is None else previous_release.of_ledger(ledger, run_, work.content_with),
     )
     return ledger.commit(run_, attempt=attempt, files={name: path.read_bytes() for name, path in files.items()})
 

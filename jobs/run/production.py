@@ -130,7 +130,7 @@ class Production:
             files: what `release` gave.
             ledger: what the ledger says of the run; empty where none remembers it.
             noted: looks at the raw rows that the ledger knows.
-            before: the release of the same plan that was committed last.
+            before: the release that this one is compared with.
 
         Returns:
             the file of each published name. A staged table of which some rows are shown stays as it is, and another one, under

@@ -272,6 +272,7 @@ def carry_out(
                 stop=stop,
                 deliver=functools.partial(_deliver, place, request, identity),
                 shown=place.shown,
+                content_with=request.content_with,
             )
             try:
                 again = ledgered_run.run(book.open(), work)

@@ -53,6 +53,14 @@ def by_city(rows: int, **keys: Any) -> dict[str, Any]:
             **metric("revenue", sizes * 3e6, 5e6)}  # fmt: skip
 
 
+def test_a_key_called_like_a_part_of_a_metric_stays_where_the_metric_has_a_label(tmp_path: pathlib.Path) -> None:
+    words = {"stages": {"weekly": {"metrics": {"n": {"label": "Orders"}}}}}
+    described = {"name": "weekly", "partition_by": ["n_low"], "metrics": {"n": {"kind": "count"}}}
+    columns = {"n_low": ["tea", "coffee"], **metric("n", [100.0, 200.0])}
+    found = Page(page(tmp_path, columns, manifest(stages=[described], presentation=words)))
+    assert found.inside("tr", "th", "bdi")[:4] == ["n_low", "Orders", "coffee", "tea"]
+
+
 def headings(html: str) -> list[str]:
     """The words of the headings of the sections, in order."""
     return [Page(found).words for found in re.findall(r"<h2[^>]*>.*?</h2>", html)]

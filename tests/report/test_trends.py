@@ -98,6 +98,14 @@ def test_numbers_of_different_windows_are_added_up_and_those_of_other_runs_have_
     assert "Mean of" not in words
 
 
+def test_a_partition_column_called_run_is_not_taken_for_the_runs(tmp_path: pathlib.Path) -> None:
+    tables = [{"run": ["a", "b"], **metric("orders", [100.0 + at, 900.0 - at], 10.0)} for at in range(3)]
+    words = Page(render_trends(read(*weekly(tmp_path, tables)))).words
+    assert f"Mean of the 3 runs: 899 ± {1.96 * 10 / 3**0.5:.0f}" in words
+    assert "Sum of the" not in words
+    assert "All 2 groups that were published, the largest first." in words
+
+
 def test_a_series_with_a_gap_and_a_mean_have_no_sum(tmp_path: pathlib.Path) -> None:
     words = Page(render_trends(read(*weekly(tmp_path, [orders(100, 900), orders(120), orders(140)])))).words
     assert "Mean of the 3 runs: 120" in words  # the one that every run has

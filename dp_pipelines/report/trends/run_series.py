@@ -39,6 +39,11 @@ RUN = "run"
 """What the page calls the key that tells the runs apart."""
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RunKey(Key):
+    """The key that tells the runs apart, told by its type: a partition column may have its name."""
+
+
 def stage_over_runs(
     name: str, stage: Mapping[str, Any], runs: Sequence[ReleasedRun], order: RunOrder, unit: str
 ) -> dict[str, Any]:
@@ -64,7 +69,7 @@ def stage_over_runs(
     said = {metric: entry.get("kind") for metric, entry in entries.items()}
     leader = ranking(published, said | {metric: style.name for metric, style in styles.items()})
     panels = panels_over_time(published, leader)
-    others = [key.name for key in published.keys if key is not published.time]
+    others = [key for key in published.keys if key is not published.time]
     about = {
         metric: {"name": metric, "words": kind.words.replace("{units}", plural(unit)), "bar": None, "warnings": []}
         for metric in published.table.column_names
@@ -73,9 +78,9 @@ def stage_over_runs(
     unknown: dict[str, Any] = {"words": "", "bar": None, "warnings": []}
     shared = {
         "leader": leader.name,
-        "others": others,
+        "others": [key.name for key in others],
         "time": published.time.name if published.time else RUN,
-        "groups": _count(published, others),
+        "groups": _count(others, published.table.num_rows),
         "panels": [],
         "bars": None,
         "heat": None,
@@ -111,9 +116,12 @@ def stage_over_runs(
         "model": False,
         "file": f"{name}.parquet of each run",
         "legend": [one for metric, one in about.items() if metric not in plotted],
-        "choice": _choice(len(panels), _count(published, others), leader.name) if plotted and others else "",
+        "choice": _choice(len(panels), _count(others, published.table.num_rows), leader.name)
+        if plotted and others
+        else "",
         "order": "the plots, each group run after run" if panels else "the runs",
         "most": None,
+        "most_rows": None,
         # Each run's own page has these: what its numbers are worth, and what its bounds cut off.
         "verdict_note": "",
         "warnings": [],
@@ -159,7 +167,7 @@ def _total_words(
     known = np.isfinite(series.values) & (series.bars > 0)
     if count < 2 or kind is None or time is None or not known.all():
         return ""
-    by_run = time.name not in published.table.column_names
+    by_run = isinstance(time, RunKey)
     if by_run and count < len(np.unique(time.codes)):
         return ""  # a run has not published it
     if not by_run and finest_rows.is_rollup(stage):
@@ -190,9 +198,9 @@ def _left_out(name: str, runs: Sequence[ReleasedRun]) -> list[str]:
     ]
 
 
-def _count(published: Published, others: Sequence[str]) -> int:
+def _count(others: Sequence[Key], rows: int) -> int:
     """How many groups were published in any run."""
-    return len(groups([key for key in published.keys if key.name in others], published.table.num_rows)[1])
+    return len(groups(others, rows)[1])
 
 
 def _choice(shown: int, every: int, leader: str) -> str:
@@ -231,7 +239,7 @@ def over_runs(name: str, stage: Mapping[str, Any], runs: Sequence[ReleasedRun], 
     whole = of_table(pa.concat_tables([table for _, table in tables], promote_options="default"), named)
     if whole.time is not None and len(groups(whole.keys, whole.table.num_rows)[1]) == whole.table.num_rows:
         return whole
-    run = Key(
+    run = RunKey(
         name=RUN,
         values=pa.array(list(order.texts), pa.string()),
         codes=np.concatenate([np.full(table.num_rows, at, dtype=np.int64) for at, table in tables]),

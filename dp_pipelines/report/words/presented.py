@@ -5,7 +5,7 @@ number changes; a name that would meet another column's is left out. Not covered
 """
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -34,14 +34,19 @@ class Presented:
     description: str
     labels: Mapping[str, str]
 
-    def columns(self, table: pa.Table) -> dict[str, str]:
+    def columns(self, table: pa.Table, keys: Collection[str]) -> dict[str, str]:
         """Return the names that columns of a table get; empty if two would be the same.
 
         Args:
             table: of the stage.
+            keys: its partition columns, which keep their names, also where they are called like a part of a metric.
+
+        >>> presented = Presented(title="", description="", labels={"n": "Orders"})
+        >>> presented.columns(pa.table({"n_low": ["a"], "n": [1.0], "n_stddev": [1.0]}), ["n_low"])
+        {'n': 'Orders', 'n_stddev': 'Orders_stddev'}
         """
         new = {f"{name}{part}": f"{label}{part}" for name, label in self.labels.items() for part in PARTS}
-        found = {name: new[name] for name in table.column_names if name in new}
+        found = {name: new[name] for name in table.column_names if name in new and name not in keys}
         names = [found.get(name, name) for name in table.column_names]
         return found if len(set(names)) == len(names) else {}
 
