@@ -162,8 +162,8 @@ def link_of(place: str) -> LatestLink | LatestObject:
 def _newer(known: Mapping[str, Any], new: Mapping[str, Any]) -> str:
     """Return the run that a link leads to if it is newer than another; empty if it is not.
 
-    The window of event time decides, else a parameter or a run id that is a date, else the number of the run in its plan; of
-    runs that none of these tells apart, such as those of different plans, the one that the ledger committed later.
+    The window of event time decides, else a parameter or a run id that is a date, else which run the ledger committed later.
+    The numbers of runs in their plan do not decide: spare runs have the last ones, and those of abandoned runs are given again.
 
     Args:
         known: what is said of the release that the link leads to.
@@ -182,8 +182,7 @@ def _newer(known: Mapping[str, Any], new: Mapping[str, Any]) -> str:
     if order.timed:
         return name if ordered[-1] is runs[0] else ""
     ledgers = [mapping(one.get("ledger")) for one in (known, new)]
-    one_plan = known.get("plan") == new.get("plan")
-    before, after = ((of.get("round") if one_plan else mapping(of.get("head")).get("seq")) for of in ledgers)
+    before, after = (mapping(of.get("head")).get("seq") for of in ledgers)
     if not isinstance(before, int) or not isinstance(after, int) or ledgers[0].get("id") != ledgers[1].get("id"):
         return ""
     return name if before > after else ""

@@ -48,7 +48,8 @@ BEFORE_AND_AFTER: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     ),
     "run id": ({"run_id": "2026-W01"}, {"run_id": "2026-W02"}),
     "window": ({"ledger": {"window": "2026-01-05"}}, {"ledger": {"window": "2026-01-12"}}),
-    "round": (of_round(2, 30), of_round(10, 20)),
+    "a spare run, which has the last round of its plan, before a regular one": (of_round(6, 20), of_round(3, 30)),
+    "an abandoned round that is given again": (of_round(5, 20), of_round(2, 30)),
     "correction of a day under another plan": (
         {"params": {"day": "2026-01-05"}, **of_round(7, 20)},
         {"params": {"day": "2026-01-05"}, **of_round(1, 30), "plan": "q"},
