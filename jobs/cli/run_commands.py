@@ -69,7 +69,7 @@ def names_of(file: JobFile, given: argparse.Namespace) -> RunNames:
         message = "is for a run that a ledger charges" if given.synthetic else "is not for several parties"
         raise RequestError(field="--spare", message=message, hint="drop it")
     values: Mapping[str, Value] = {}
-    if "{" in given.output or "{" in (given.run_id or ""):
+    if any("{" in text for text in (given.output, given.run_id, given.latest) if text is not None):
         values = run_names.values_of(file, given.param)
     target = run_names.filled(given.output, values, "--output")
     run_id = None if given.run_id is None else run_names.filled(given.run_id, values, "--run-id")
@@ -80,7 +80,7 @@ def names_of(file: JobFile, given: argparse.Namespace) -> RunNames:
         if given.synthetic:
             message = "is for releases, and a report of made-up rows is none"
             raise RequestError(field=latest_link.OPTION, message=message, hint="drop it")
-        latest = latest_link.link_of(given.latest)
+        latest = latest_link.link_of(run_names.filled(given.latest, values, latest_link.OPTION))
         latest.refuse_unfit(target)
     return RunNames(output=target, run_id=run_id, latest=latest, values=values)
 

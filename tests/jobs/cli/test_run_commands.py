@@ -48,6 +48,15 @@ def test_names_are_filled_from_parameters_and_the_link_stays_at_the_newest_day(s
     assert os.readlink(shop.folder / "out" / "latest") == "2025-01-08"
 
 
+def test_a_link_has_the_values_of_parameters_in_its_name_too(shop: Shop, call: Call) -> None:
+    shop.write(params={"shop": {"type": "string"}})
+    link = shop.folder / "latest-{shop}"
+    fixed = ("--output", shop.folder / "out", "--param", "shop=north")
+    assert call("run", shop.job, *fixed, "--latest", link).code == 0
+    assert os.readlink(shop.folder / "latest-north") == "out"
+    assert "--latest: uses {place}, which params does not" in call("run", shop.job, *fixed, "--latest", "{place}").err
+
+
 def test_a_night_that_was_killed_is_finished_before_the_next_one_begins(shop: Shop, call: Call) -> None:
     shop.write(**DAILY)
     warm_process.kill(nightly(shop, "2025-01-07"), folder=shop.folder, point=events.ATTEMPT_STARTED, when="after")
