@@ -106,6 +106,9 @@ def finish_earlier(file: JobFile, given: argparse.Namespace, names: RunNames, re
     if earlier is None:
         return
     called = f"run {earlier.run_id!r}"
+    if process := _at_work(earlier):
+        output.note(f"note: {called} has no release yet, and is left to process {process}, which is working on it")
+        return
     try:
         target = run_names.filled(given.output, earlier.params, "--output")
     except RequestError:  # the job had other parameters then
@@ -123,6 +126,16 @@ def finish_earlier(file: JobFile, given: argparse.Namespace, names: RunNames, re
         output.note(f"note: {called} could not be finished: {error}")
     else:
         output.note(f"note: {called} is published in {target}")
+
+
+def _at_work(earlier: "Run") -> int | None:
+    """Return the number of the process of this machine that is working on a run; None if none is known."""
+    from dp_pipelines.jobs.runners import processes
+
+    last = earlier.attempts[-1] if earlier.attempts else None
+    if last is None or last.ended or not processes.alive(last.where):
+        return None
+    return int(last.where["pid"])
 
 
 def _command(file: JobFile, given: argparse.Namespace, earlier: "Run") -> str:
