@@ -4,9 +4,12 @@ In: the state of a ledger. Out: entries for people, JSON and CSV; sentences. Hol
 add up to what it has spent (rule `reserved`); only public facts of requests. Not covered: accounts of answers (`answers_export`).
 """
 
+import collections
 import dataclasses
 import datetime
+import itertools
 import re
+import statistics
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +28,9 @@ LAST_RUNS = 10
 
 FEWEST_RUNS = 5
 """Plans of fewer runs say nothing; of more, the last fifth does, if that is less."""
+
+SHORTEST_PACE = 0.5
+"""Days between two runs; of runs that come faster, which may be a backfill, nothing is foretold."""
 
 HOUR = re.compile(r"(\d{4}-\d\d-\d\dT\d\d)\+00:00\Z")
 """A time as version 0.1.0 wrote it."""
@@ -247,21 +253,29 @@ def rounds_in_words(state: "State", block: PlanBlock) -> str:
 def ending_in_words(state: "State", block: PlanBlock) -> str:
     """Return when the last run of a plan will be at the pace of its runs so far; empty if they tell no pace.
 
+    The pace is the usual time between two days with runs, for the usual number of runs of such a day, so that a backfill of many
+    runs on one day does not change it. Spare runs, which come when a release is wrong, are left out.
+
     Args:
         state: of the ledger.
         block: the plan.
     """
     left = len(block.free())
-    held = [state.runs[block.account, run_id] for run_id in block.rounds.values()]
-    days = sorted(datetime.date.fromisoformat(iso_time(run.times["reserved"])[:10]) for run in held)
-    if left == 0 or len(days) < 2 or days[0] == days[-1]:
+    regular = [run_id for number, run_id in block.rounds.items() if number <= block.runs - block.spare]
+    times = (iso_time(state.runs[block.account, run_id].times["reserved"]) for run_id in regular)
+    runs_of = collections.Counter(datetime.date.fromisoformat(time[:10]) for time in times)
+    days = sorted(runs_of)
+    if left == 0 or len(days) < 2:
         return ""
-    pace = (days[-1] - days[0]) / (len(days) - 1)
+    between = statistics.median((after - before).days for before, after in itertools.pairwise(days))
+    pace = between / statistics.median(runs_of.values())
+    if pace < SHORTEST_PACE:
+        return ""
     try:
-        last = days[-1] + left * pace
+        last = days[-1] + datetime.timedelta(days=left * pace)
     except OverflowError:
         return ""
-    every = round(pace / datetime.timedelta(days=1), 1)
+    every = round(pace, 1)
     return f"at the pace so far, a run every {'day' if every == 1 else f'{every:g} days'}, the last one is about {last}"
 
 

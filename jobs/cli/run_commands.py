@@ -69,7 +69,7 @@ def names_of(file: JobFile, given: argparse.Namespace) -> RunNames:
         message = "is for a run that a ledger charges" if given.synthetic else "is not for several parties"
         raise RequestError(field="--spare", message=message, hint="drop it")
     values: Mapping[str, Value] = {}
-    if "{" in given.output or "{" in (given.run_id or ""):
+    if any("{" in text for text in (given.output, given.run_id, given.latest) if text is not None):
         values = run_names.values_of(file, given.param)
     target = run_names.filled(given.output, values, "--output")
     run_id = None if given.run_id is None else run_names.filled(given.run_id, values, "--run-id")
@@ -80,7 +80,7 @@ def names_of(file: JobFile, given: argparse.Namespace) -> RunNames:
         if given.synthetic:
             message = "is for releases, and a report of made-up rows is none"
             raise RequestError(field=latest_link.OPTION, message=message, hint="drop it")
-        latest = latest_link.link_of(given.latest)
+        latest = latest_link.link_of(run_names.filled(given.latest, values, latest_link.OPTION))
         latest.refuse_unfit(target)
     return RunNames(output=target, run_id=run_id, latest=latest, values=values)
 
@@ -106,6 +106,9 @@ def finish_earlier(file: JobFile, given: argparse.Namespace, names: RunNames, re
     if earlier is None:
         return
     called = f"run {earlier.run_id!r}"
+    if process := _at_work(earlier):
+        output.note(f"note: {called} has no release yet, and is left to process {process}, which is working on it")
+        return
     try:
         target = run_names.filled(given.output, earlier.params, "--output")
     except RequestError:  # the job had other parameters then
@@ -123,6 +126,16 @@ def finish_earlier(file: JobFile, given: argparse.Namespace, names: RunNames, re
         output.note(f"note: {called} could not be finished: {error}")
     else:
         output.note(f"note: {called} is published in {target}")
+
+
+def _at_work(earlier: "Run") -> int | None:
+    """Return the number of the process of this machine that is working on a run; None if none is known."""
+    from dp_pipelines.jobs.runners import processes
+
+    last = earlier.attempts[-1] if earlier.attempts else None
+    if last is None or last.ended or not processes.alive(last.where):
+        return None
+    return int(last.where["pid"])
 
 
 def _command(file: JobFile, given: argparse.Namespace, earlier: "Run") -> str:

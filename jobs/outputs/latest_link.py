@@ -5,6 +5,7 @@ Holds: the link changes in one step, and never moves back to an older release, w
 reads it.
 """
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -13,6 +14,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from dp_pipelines import disk_errors
 from dp_pipelines.engine import object_store
 from dp_pipelines.engine.object_store import StoreError
 from dp_pipelines.errors import PublishError, RequestError
@@ -55,9 +57,16 @@ class LatestLink:
         if object_store.is_object(output):
             hint = f"write {OPTION} s3://BUCKET/NAME.json, or publish on this machine"
             raise RequestError(field=field, message="is on this machine, and the release is in a bucket", hint=hint)
-        if self.place.absolute() == pathlib.Path(output).absolute():
+        place = _resolved(str(self.place.parent)) / self.place.name
+        texts = {output, os.path.expanduser(output)}  # a quoted ~ is a folder of this name to a run
+        outputs = {path for text in texts for path in (pathlib.Path(os.path.abspath(text)), _resolved(text))}
+        if not outputs.isdisjoint({place, self.place.absolute()}):
             raise RequestError(field=field, message="is the output folder itself", hint="write e.g. out/latest")
-        if any((folder / "manifest.json").exists() for folder in (self.place.parent, self.place.absolute().parent)):
+        if not outputs.isdisjoint(place.parents):
+            message = "is inside the output folder, and a published folder is never changed"
+            raise RequestError(field=field, message=message, hint="name a place beside it, e.g. out/latest")
+        self._refuse_unwritable(field)
+        if (place.parent / "manifest.json").exists() or any(manifest.read_manifest(folder) for folder in place.parents):
             message = "is inside a published folder, which is never changed"
             raise RequestError(field=field, message=message, hint="name a place beside it")
         if os.path.lexists(self.place) and not self.place.is_symlink():
@@ -66,6 +75,27 @@ class LatestLink:
         if self.place.exists() and manifest.read_manifest(self.place) is None:
             message = "is a link to something that is no release"
             raise RequestError(field=field, message=message, hint="name another place, or remove it")
+
+    def _refuse_unwritable(self, field: str) -> None:
+        """Refuse a place whose folder cannot be written or made, or whose name is too long. Raises: RequestError."""
+        new = self._new().absolute()
+        folder = next(path for path in new.parents if os.path.lexists(path))
+        if not folder.is_dir():
+            message = f"cannot be written: {str(folder)!r} is no folder"
+            raise RequestError(field=field, message=message, hint="name another place")
+        try:
+            # The system looks at a name only where the folder above it exists, but at the length of a whole path always.
+            for path in (new, *(folder / part for part in new.relative_to(folder).parts)):
+                with contextlib.suppress(FileNotFoundError):
+                    os.lstat(path)
+            disk_errors.refuse_full(folder)
+        except OSError as error:
+            message = f"cannot be written: {error.strerror or 'its folder refuses it'}"
+            raise RequestError(field=field, message=message, hint="name another place") from None
+
+    def _new(self) -> pathlib.Path:
+        """Return where this process makes the link before it takes its place."""
+        return self.place.with_name(f".{self.place.name}.{os.getpid()}")
 
     def point_to(self, release: ReleasedRun, shown: str) -> str:
         """Have the link lead to a release unless it leads to a newer one, and return what was done, in words.
@@ -80,17 +110,24 @@ class LatestLink:
         try:
             self.place.parent.mkdir(parents=True, exist_ok=True)
             with disks.alone(self.place.parent):
+                self._remove_leftovers()
                 content = manifest.read_manifest(self.place)
                 if content is not None and (newer := _newer(content, release.content)):
                     return f"{self.place} still leads to {newer}"
                 target = os.path.relpath(release.folder.resolve(), self.place.parent.resolve())
-                new = self.place.with_name(f".{self.place.name}.{os.getpid()}")
-                new.unlink(missing_ok=True)
+                new = self._new()
                 new.symlink_to(target, target_is_directory=True)
                 new.replace(self.place)
         except OSError as error:
             raise _not_written(str(self.place), shown, error.strerror or "it cannot be written") from None
         return f"{self.place} leads to {shown}"
+
+    def _remove_leftovers(self) -> None:
+        """Remove the links of processes that were killed before theirs took its place. Raises: OSError."""
+        pattern = re.compile(rf"\.{re.escape(self.place.name)}\.\d+")
+        for path in self.place.parent.iterdir():
+            if pattern.fullmatch(path.name) and path.is_symlink():
+                path.unlink(missing_ok=True)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -159,11 +196,16 @@ def link_of(place: str) -> LatestLink | LatestObject:
     return LatestLink(pathlib.Path(os.path.normpath(os.path.expanduser(place))))
 
 
+def _resolved(path: str) -> pathlib.Path:
+    """Return a path without symbolic links."""
+    return pathlib.Path(os.path.realpath(path))
+
+
 def _newer(known: Mapping[str, Any], new: Mapping[str, Any]) -> str:
     """Return the run that a link leads to if it is newer than another; empty if it is not.
 
-    The window of event time decides, else a parameter or a run id that is a date, else the number of the run in its plan; of
-    runs that none of these tells apart, such as those of different plans, the one that the ledger committed later.
+    The window of event time decides, else a parameter or a run id that is a date, else which run the ledger committed later.
+    The numbers of runs in their plan do not decide: spare runs have the last ones, and those of abandoned runs are given again.
 
     Args:
         known: what is said of the release that the link leads to.
@@ -182,8 +224,7 @@ def _newer(known: Mapping[str, Any], new: Mapping[str, Any]) -> str:
     if order.timed:
         return name if ordered[-1] is runs[0] else ""
     ledgers = [mapping(one.get("ledger")) for one in (known, new)]
-    one_plan = known.get("plan") == new.get("plan")
-    before, after = ((of.get("round") if one_plan else mapping(of.get("head")).get("seq")) for of in ledgers)
+    before, after = (mapping(of.get("head")).get("seq") for of in ledgers)
     if not isinstance(before, int) or not isinstance(after, int) or ledgers[0].get("id") != ledgers[1].get("id"):
         return ""
     return name if before > after else ""

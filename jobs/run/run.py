@@ -246,9 +246,9 @@ def carry_out(
             ledgered_run.release_at(target, identity, file.job.dataset, plan.digest, request.content)
             production = produced(request, plan, identity, engine, progress)
             standing = os.path.lexists(target)  # looked at first: another process may be about to publish this run
+            changed = ""
             if book.committed(identity):  # its release is given again, and no runner is needed
-                if changed := book.changed_files(identity):
-                    tell(changed)
+                changed = book.changed_files(identity)
             else:
                 if standing:  # by another ledger
                     staging.refuse_existing(target)
@@ -279,9 +279,11 @@ def carry_out(
             except BudgetError as error:
                 hint = "; ".join(part for part in (error.hint, otherwise) if part)
                 raise BudgetError(field=error.field, message=error.message, hint=hint) from None
+            if changed:  # not said before: the run may have been refused, as one of another job
+                tell(changed)
             if again and (differs := presentation.difference(file.job, manifest.read_manifest(target) or {})):
                 tell(
-                    f"the stored page has other {differs} than the job file; to make it again, for free: dp-pipelines report "
+                    f"the stored page has {differs} than the job file; to make it again, for free: dp-pipelines report "
                     f"{shlex.quote(place.shown)} --job {shlex.quote(str(file.path))} --output page.html"
                 )
             if not again and (ending := book.ending(identity)):

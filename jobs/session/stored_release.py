@@ -8,17 +8,22 @@ series (`dp-pipelines report`).
 import json
 import os
 import pathlib
+import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from markupsafe import escape
 
+from dp_pipelines.engine import object_store
 from dp_pipelines.errors import RequestError, nearest
 from dp_pipelines.jobs.session.result import ReleaseTable
+from dp_pipelines.report.key_text import visible
 from dp_pipelines.report.trends.published_runs import read_run
 
 if TYPE_CHECKING:
     from dp_pipelines.training.artefact import Artefact
+
+Default = TypeVar("Default")
 
 
 class ReleasedModel:
@@ -89,6 +94,21 @@ class StoredRelease(Mapping[str, ReleaseTable]):
             raise RequestError(field=f"table {name!r}", message="is not in this release", hint=hint)
         return self.tables[name]
 
+    @overload
+    def get(self, name: str, /) -> ReleaseTable | None: ...
+
+    @overload
+    def get(self, name: str, /, default: Default) -> ReleaseTable | Default: ...
+
+    def get(self, name: str, /, default: Any = None) -> Any:
+        """Return the table of a stage, or a default if there is none of this name.
+
+        Args:
+            name: of the stage.
+            default: what is returned otherwise.
+        """
+        return self.tables.get(name, default)
+
     def __contains__(self, name: object) -> bool:
         """Return True if a stage has a table."""
         return name in self.tables
@@ -121,11 +141,15 @@ def read_release(folder: str | os.PathLike[str]) -> StoredRelease:
     `read_release("out/2026-W01")["weekly"].to_pandas()` is the table of the stage `weekly`.
 
     Args:
-        folder: that `dp-pipelines run` or a session has published.
+        folder: of this machine, that `dp-pipelines run` or a session has published.
 
     Raises:
         RequestError: it holds no release, or its files are not those that its manifest names.
     """
+    if re.match(r"[a-zA-Z][a-zA-Z0-9+.-]*://", os.fspath(folder)):
+        shown = object_store.without_credentials(os.fspath(folder))
+        message, hint = "is a URL, and only folders of this machine are read", "copy the folder, and name the copy"
+        raise RequestError(field=f"folder {visible(shown)!r}", message=message, hint=hint)
     run = read_run(pathlib.Path(folder))
     tables = {
         name: ReleaseTable(name=name, folder=run.folder, manifest=run.content)

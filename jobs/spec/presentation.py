@@ -79,7 +79,7 @@ def of_job(job: "Job") -> dict[str, Any]:
 
 
 def difference(job: "Job", content: Mapping[str, Any]) -> str:
-    """Return in words how a job wants its release to be shown otherwise than it was made; empty if it does not.
+    """Return what a page would have that the stored one has not, in words: `other titles or names`; empty if nothing.
 
     Args:
         job: the job.
@@ -87,7 +87,7 @@ def difference(job: "Job", content: Mapping[str, Any]) -> str:
     """
     shown = {stage.get("name"): (stage.get(SHOWN) or {}).get("order_by", []) for stage in content.get("stages", [])}
     orders = {name: getattr(stage, "order_by", None) or [] for name, stage in job.stages.items()}
-    found = ["titles or names"] if of_job(job) != content.get(ENTRY, {}) else []
+    found = ["other titles or names"] if of_job(job) != content.get(ENTRY, {}) else []
     found += ["rows in another order"] if any(orders.get(name, []) != shown[name] for name in shown) else []
     return " and ".join(found)
 
@@ -131,9 +131,10 @@ def _with_order(stage: Any, described: Mapping[str, Any], name: str, rows: int, 
             hint = f"write it as it was, or filter {name}.parquet, which is free"
             raise RequestError(field=f"stages.{name}.{key}", message=message, hint=hint)
     order = getattr(stage, "order_by", None)
-    if order is None:
+    if order is None and (chosen.get("limit") is not None or not chosen.get("order_by")):
         return dict(described)
-    for one in read_all(order):
+    order = order or []
+    for one in read_all(order) if order else ():
         if one.column not in columns:
             hint = nearest(one.column, columns, "released")
             raise RequestError(

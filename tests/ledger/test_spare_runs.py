@@ -59,6 +59,11 @@ def test_a_plan_without_spare_runs_is_frozen_as_before(tmp_path: pathlib.Path) -
         ((0, 7, 14), 5, "at the pace so far, a run every 7 days, the last one is about 2026-02-02"),
         ((0, 1), 10, "at the pace so far, a run every day, the last one is about 2026-01-14"),
         ((0, 0, 0), 5, ""),  # several runs of one day tell no pace
+        ((0,) * 50 + (1,), 100, ""),  # nor does a backfill with one run after it
+        ((0,) * 24 + (1,) * 24, 100, ""),  # nor runs of every hour
+        ((0,) * 20 + (7, 14, 21), 25, "at the pace so far, a run every 7 days, the last one is about 2026-02-09"),
+        ((0, 1, 2, 30, 31), 7, "at the pace so far, a run every day, the last one is about 2026-02-07"),
+        ((0, 0, 1, 1), 7, "at the pace so far, a run every 0.5 days, the last one is about 2026-01-07"),
         ((0,), 5, ""),
         ((0, 7), 2, ""),
     ],
@@ -74,6 +79,19 @@ def test_the_pace_of_the_runs_tells_when_the_last_one_is(
         admit(ledger, f"run {number}", runs=runs)
     block = ledger.block(ACCOUNT, "", "a")
     assert block is not None
+    assert release_list.ending_in_words(ledger.state, block) == words
+
+
+def test_spare_runs_tell_no_pace(tmp_path: pathlib.Path) -> None:
+    now = ["2026-01-05T03:00Z"]
+    ledger = Ledger.create(str(tmp_path / "ledger.sqlite"), clock=lambda: now[0])
+    ledgers.open_account(ledger)
+    for day, spare in ((5, False), (6, True), (8, True), (12, False), (13, True)):
+        now[0] = f"2026-01-{day:02}T03:00Z"
+        admit(ledger, f"run {day}", runs=4, spare_runs=3, spare=spare)
+    block = ledger.block(ACCOUNT, "", "a")
+    assert block is not None
+    words = "at the pace so far, a run every 7 days, the last one is about 2026-01-26"
     assert release_list.ending_in_words(ledger.state, block) == words
 
 

@@ -5,10 +5,12 @@ may replace (tests/jobs/outputs/test_latest_link.py).
 """
 
 import os
+import subprocess
 from collections.abc import Callable
 
 import pytest
 
+from dp_pipelines.jobs.runners import processes
 from dp_pipelines.ledger import events
 from dp_pipelines.ledger.ledger import DEFAULT_NAME, Ledger
 from tests.helpers import warm_process
@@ -48,6 +50,15 @@ def test_names_are_filled_from_parameters_and_the_link_stays_at_the_newest_day(s
     assert os.readlink(shop.folder / "out" / "latest") == "2025-01-08"
 
 
+def test_a_link_has_the_values_of_parameters_in_its_name_too(shop: Shop, call: Call) -> None:
+    shop.write(params={"shop": {"type": "string"}})
+    link = shop.folder / "latest-{shop}"
+    fixed = ("--output", shop.folder / "out", "--param", "shop=north")
+    assert call("run", shop.job, *fixed, "--latest", link).code == 0
+    assert os.readlink(shop.folder / "latest-north") == "out"
+    assert "--latest: uses {place}, which params does not" in call("run", shop.job, *fixed, "--latest", "{place}").err
+
+
 def test_a_night_that_was_killed_is_finished_before_the_next_one_begins(shop: Shop, call: Call) -> None:
     shop.write(**DAILY)
     warm_process.kill(nightly(shop, "2025-01-07"), folder=shop.folder, point=events.ATTEMPT_STARTED, when="after")
@@ -58,6 +69,25 @@ def test_a_night_that_was_killed_is_finished_before_the_next_one_begins(shop: Sh
     assert f"run 'day-2025-01-07' is published in {shop.folder / 'out' / '2025-01-07'}" in said.err
     assert states(shop) == {"day-2025-01-07": "published", "day-2025-01-08": "published"}
     assert call(*nightly(shop, "2025-01-08")).err == ""
+
+
+def test_a_night_on_which_another_process_works_is_left_to_it(shop: Shop, call: Call) -> None:
+    shop.write(**DAILY)
+    warm_process.kill(nightly(shop, "2025-01-07"), folder=shop.folder, point=events.RUN_RESERVED, when="after")
+    with subprocess.Popen(["sleep", "60"]) as other:
+        try:
+            where = processes.here() | {"pid": other.pid, "began": processes._began(other.pid)}
+            ledger = Ledger.open(str(shop.folder / DEFAULT_NAME))
+            (run,) = ledger.state.runs.values()
+            ledger.start(run, attempt="a", staging=str(shop.folder / "out" / ".staging"), where=where)
+            ledger.close()
+            said = call(*nightly(shop, "2025-01-08"))
+        finally:
+            other.kill()
+    assert said.code == 0
+    note = f"note: run 'day-2025-01-07' has no release yet, and is left to process {other.pid}, which is working on it"
+    assert said.err.splitlines() == [note]
+    assert states(shop) == {"day-2025-01-07": "started", "day-2025-01-08": "published"}
 
 
 def test_a_night_that_cannot_be_finished_is_told_and_stops_no_other(shop: Shop, call: Call) -> None:

@@ -48,7 +48,8 @@ BEFORE_AND_AFTER: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     ),
     "run id": ({"run_id": "2026-W01"}, {"run_id": "2026-W02"}),
     "window": ({"ledger": {"window": "2026-01-05"}}, {"ledger": {"window": "2026-01-12"}}),
-    "round": (of_round(2, 30), of_round(10, 20)),
+    "a spare run, which has the last round of its plan, before a regular one": (of_round(6, 20), of_round(3, 30)),
+    "an abandoned round that is given again": (of_round(5, 20), of_round(2, 30)),
     "correction of a day under another plan": (
         {"params": {"day": "2026-01-05"}, **of_round(7, 20)},
         {"params": {"day": "2026-01-05"}, **of_round(1, 30), "plan": "q"},
@@ -101,6 +102,67 @@ def test_a_link_takes_the_place_of_nothing_else(tmp_path: pathlib.Path) -> None:
         latest_link.link_of("s3://bucket/out/latest.json").refuse_unfit(str(tmp_path / "new"))
     with pytest.raises(RequestError, match="names no object in a folder of a bucket"):
         latest_link.link_of("s3://bucket").refuse_unfit("s3://bucket/out")
+
+
+@pytest.mark.parametrize(
+    ("output", "latest"),
+    [
+        ("p/one", "p/one/latest"),
+        ("p/one", "p/one/deep/er/latest"),
+        ("p/x/../one", "p/./one/latest"),
+        ("~/p/one", "p/one/latest"),
+        ("p/one", "~/p/one/latest"),
+        ("same/one", "p/one/latest"),
+        ("p/one", "same/one/latest"),
+        ("old", "old/deep/latest"),
+        ("p/one", "old/deep/latest"),
+    ],
+)
+def test_a_link_inside_a_release_is_refused_however_its_folder_is_written(
+    output: str, latest: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "p").mkdir()
+    (tmp_path / "same").symlink_to("p")
+    published(tmp_path / "old")
+    with pytest.raises(RequestError, match="is inside (the output|a published) folder"):
+        latest_link.link_of(latest).refuse_unfit(output)
+    latest_link.link_of("p/one-latest").refuse_unfit("p/one")
+
+
+@pytest.mark.parametrize(
+    ("latest", "rule"),
+    [
+        ("file/latest", "cannot be written: '.*file' is no folder"),
+        ("file/new/latest", "cannot be written: '.*file' is no folder"),
+        ("dangling/latest", "cannot be written: '.*dangling' is no folder"),
+        ("x" * 300, "cannot be written: File name too long"),
+        ("x" * 252, "cannot be written: File name too long"),  # the name before it takes its place is longer
+        ("new/" + "x" * 300 + "/latest", "cannot be written: File name too long"),
+        ("new/" + "x/" * 3000 + "latest", "cannot be written: File name too long"),
+        ("/proc/new/latest", "cannot be written: "),  # where not even root may write
+    ],
+)
+def test_a_place_that_can_never_have_a_link_is_refused_before_anything_is_charged(
+    latest: str, rule: str, tmp_path: pathlib.Path
+) -> None:
+    (tmp_path / "file").write_text("x")
+    (tmp_path / "dangling").symlink_to("gone")
+    before = sorted(os.listdir(tmp_path))
+    with pytest.raises(RequestError, match=rule):
+        latest_link.link_of(str(tmp_path / latest)).refuse_unfit(str(tmp_path / "out"))
+    latest_link.link_of(str(tmp_path / "new" / "deep" / ("x" * 200))).refuse_unfit(str(tmp_path / "out"))
+    assert sorted(os.listdir(tmp_path)) == before
+
+
+def test_what_killed_processes_left_beside_the_link_is_removed(tmp_path: pathlib.Path) -> None:
+    for left in (".latest.12345", ".latest.x", ".other.12345"):
+        (tmp_path / left).symlink_to("gone")
+    (tmp_path / ".latest.7").write_text("a file of somebody else")
+    run = published(tmp_path / "a", run_id="a")
+    latest_link.link_of(str(tmp_path / "latest")).point_to(run, "a")
+    assert sorted(os.listdir(tmp_path)) == [".latest.7", ".latest.x", ".other.12345", "a", "latest"]
 
 
 def test_a_link_that_cannot_be_written_leaves_the_release_and_says_what_to_do(tmp_path: pathlib.Path) -> None:

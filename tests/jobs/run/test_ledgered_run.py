@@ -152,6 +152,15 @@ def test_a_stored_release_says_of_which_day_it_is_and_which_files_are_new(shop: 
     assert "1 file is gone (data/part-1.parquet)" in call("run", shop.job, "--output", shop.folder / "third").err
 
 
+def test_of_a_command_that_is_refused_nothing_is_said_about_a_stored_release(shop: Shop, call: Call) -> None:
+    assert call("run", shop.job, "--output", shop.folder / "out", "--run-id", "one").code == 0
+    add_file(shop)
+    shop.write(where="price > 1")
+    said = call("run", shop.job, "--output", shop.folder / "other", "--run-id", "one")
+    assert said.code == 2
+    assert "this is the release of" not in said.err
+
+
 def test_other_rows_in_files_of_the_same_names_change_no_message(shop: Shop, call: Call) -> None:
     assert call("run", shop.job, "--output", shop.folder / "out").code == 0
     file = shop.folder / "data" / "part-1.parquet"

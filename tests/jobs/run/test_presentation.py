@@ -72,6 +72,20 @@ def test_a_page_has_the_words_of_its_job_and_is_made_again_with_others_for_free(
     assert "is for one folder" in call("report", "out", "out", "--job", shop.job).err
 
 
+def test_an_order_of_rows_that_the_job_has_no_more_is_told_and_left_out_of_a_new_page(
+    shop: Shop, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(shop.folder)
+    shop.write(stages={"weekly": stage(order_by="product desc")})
+    assert call("run", shop.job, "--output", "out").code == 0
+    assert "product desc" in page_of(shop.folder / "out")
+    shop.write()
+    said = call("run", shop.job, "--output", "out").err
+    assert "the stored page has rows in another order than the job file; to make it again, for free" in said
+    assert call("report", "out", "--job", shop.job, "--output", "page.html").code == 0
+    assert "product desc" not in (shop.folder / "page.html").read_text(encoding="utf-8")
+
+
 def test_a_release_made_with_words_has_them_and_says_nothing_on_a_retry(shop: Shop, call: Call) -> None:
     shop.write(**shown())
     for _ in range(2):

@@ -38,11 +38,14 @@ def test_every_library_reads_the_tables_that_were_published(shop: Shop, call: Ca
     assert "<table>" in release._repr_html_()
     with pytest.raises(dp.RequestError, match="table 'weeky': is not in this release; did you mean 'weekly'?"):
         release["weeky"]
+    assert (release.get("weekly"), release.get("weeky"), release.get("weeky", 0)) == (weekly, None, 0)
     (out / "weekly.parquet").write_bytes(b"changed")
     with pytest.raises(dp.RequestError, match="is damaged"):
         dp.read_release(out)
     with pytest.raises(dp.RequestError, match="does not exist"):
         dp.read_release(shop.folder / "nowhere")
+    with pytest.raises(dp.RequestError, match="folder 's3://b/x': is a URL, and only folders of this machine are read"):
+        dp.read_release("s3://b/x")
 
 
 def test_a_model_of_a_release_has_its_measures_and_predicts(tmp_path: pathlib.Path) -> None:
