@@ -63,7 +63,9 @@ def checked(candidates: Any, largest: int, field: str = "partition_candidates") 
     """
     hint = f"write e.g. {field}: [1, 2, 4, 8, 16, 32], from public knowledge"
     if candidates is None:
-        raise RequestError(field=field, message="is required if max_partitions_contributed is auto", hint=hint)
+        message = "is required if max_partitions_contributed is auto"
+        hint += "; or, in a job file, bounds: auto, which needs no list"
+        raise RequestError(field=field, message=message, hint=hint)
     if isinstance(candidates, (str, bytes)) or not isinstance(candidates, (list, tuple)):
         raise RequestError(field=field, message="must be a list of whole numbers", hint=hint)
     if not 2 <= len(candidates) <= MOST_CANDIDATES:

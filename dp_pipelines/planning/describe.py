@@ -18,7 +18,7 @@ from dp_pipelines.mechanisms.by_statistic import mechanism_of
 from dp_pipelines.metrics.base import ROWS, UNITS, Metric, Noisy
 from dp_pipelines.metrics.lookup_bound import PartitionScale
 from dp_pipelines.noise import correlation
-from dp_pipelines.plan_stages.reads import Rows, UnitFacts, UnitPartitionCounts
+from dp_pipelines.plan_stages.reads import Groups, Rows, UnitFacts, UnitPartitionCounts
 from dp_pipelines.planning import json_digest, limits, reserve, resolve
 from dp_pipelines.planning.noise_levels import passing_noise, training_noise
 from dp_pipelines.planning.stage import StagePlan
@@ -251,6 +251,8 @@ def stage_to_json(stage: StagePlan, share: float, expect: "Expectation | None") 
         described["selection"] = {"strategy": "public", "threshold": None, "half_keep_users": None}
         if stage.query.is_total:
             described["selection"]["total"] = True
+        if isinstance(stage.reads, (Groups, UnitPartitionCounts)):
+            described["selection"]["histograms"] = True
     else:
         described["selection"] = {
             "strategy": stage.selection.strategy,

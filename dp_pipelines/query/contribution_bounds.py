@@ -90,7 +90,7 @@ class ContributionBounds:
                 field="bounds",
                 message="must say how much one privacy unit may contribute",
                 hint="set max_partitions_contributed and max_contributions_per_partition, or max_contributions; "
-                "bounds: auto has the run choose",
+                "or, in a job file, bounds: auto, and each run chooses both",
             )
 
     def over_everything(self) -> "ContributionBounds":

@@ -169,6 +169,15 @@ def test_a_plan_reads_no_row_and_says_shares_and_from_how_many_units_on_somethin
     assert "times the square root of the partitions and the rows in each" in " ".join(text.split())
 
 
+def test_a_plan_says_of_no_histogram_that_its_groups_appear(shop: Shop, call: Call) -> None:
+    for partitions, times in ((LISTED, 1), ({"private": {"strategy": "auto"}}, 0)):
+        path = job(shop, metrics={**METRICS, "paid": CAPPED}, partitions=partitions)
+        text = call("plan", path).out
+        assert "weekly.bounds" in text
+        assert "weekly.partitions" in text
+        assert text.count("partitions: the public list") == times
+
+
 def test_of_a_total_the_rows_of_a_unit_are_bounded(shop: Shop, call: Call) -> None:
     fill(shop, 3000, 4, 2)
     out = shop.folder / "out"
@@ -269,6 +278,21 @@ def test_what_public_facts_refuse(shop: Shop, call: Call, changes: dict[str, Any
     assert "job.yaml:" in said.err
     assert message in said.err
     assert not (shop.folder / "out").exists()
+
+
+@pytest.mark.parametrize(
+    "bounds",
+    [None, "Auto", 5, {}, {"max_contributions_per_partition": "auto"}, {"max_partitions_contributed": "auto"}],
+)
+def test_bounds_that_are_none_are_answered_with_the_word_that_leaves_them_to_the_run(
+    shop: Shop, call: Call, bounds: object
+) -> None:
+    asked = stage(bounds=bounds, metrics=METRICS)
+    if bounds is None:
+        del asked["bounds"]
+    said = call("plan", shop.write(stages={"weekly": asked}))
+    assert said.code == 2
+    assert "bounds: auto" in said.err
 
 
 def test_the_schema_of_job_files_takes_the_word_alone() -> None:
