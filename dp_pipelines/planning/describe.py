@@ -251,8 +251,6 @@ def stage_to_json(stage: StagePlan, share: float, expect: "Expectation | None") 
         described["selection"] = {"strategy": "public", "threshold": None, "half_keep_users": None}
         if stage.query.is_total:
             described["selection"]["total"] = True
-        if isinstance(stage.reads, (Groups, UnitPartitionCounts)):
-            described["selection"]["histograms"] = True
     else:
         described["selection"] = {
             "strategy": stage.selection.strategy,
@@ -278,6 +276,8 @@ def stage_to_json(stage: StagePlan, share: float, expect: "Expectation | None") 
             described["selection"]["half_keep_users_by_bound"] = _half_keep_by_bound(stage)
     if bounds.row_candidates is not None:
         described["row_candidates"] = list(bounds.row_candidates)
+    if isinstance(stage.reads, (Groups, UnitPartitionCounts)):
+        described["histograms_of"] = stage.reads.of
     if isinstance(stage.reads, UnitPartitionCounts):
         described["units_by_size"] = _units_by_size(stage)
     if isinstance(stage.reads, Rows) and stage.reads.of == stage.name:

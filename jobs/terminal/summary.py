@@ -92,7 +92,7 @@ def print_plan(plan: Mapping[str, Any], stream: TextIO) -> None:
                 out.print(f"  {escape(shown(sentence))}")
             continue
         # Histograms by which a run chooses bounds are of no group that anyone asked for.
-        if not (stage.get("selection") or {}).get("histograms"):
+        if not stage.get("histograms_of"):
             out.print("  " + (_sums(stage) if "noise_multiplier" in stage else _selection(stage)))
         if stage.get("mostly_missing"):
             out.print(f"  [bold]warning:[/bold] {escape(shown(stage['mostly_missing']['words']))}")
