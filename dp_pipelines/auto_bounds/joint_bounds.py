@@ -123,20 +123,22 @@ class UnitSizes:
 
 
 def edges(candidates: Sequence[int], most: int | None = None) -> tuple[float, ...]:
-    """Return the rising edges of the bins: one after each candidate, on by factors of 2, and one beyond the last number.
+    """Return the rising edges of the bins: one after each candidate and each power of 2, on by factors of 2, one beyond the last.
 
-    Fewer bins than where the bound on partitions is chosen alone: noise is the same in each, and a bin between two candidates
-    tells hardly more about these.
+    Fewer bins than where the bound on partitions is chosen alone, since noise is the same in each. But between two candidates
+    that are far apart there are bins too: how much the smaller one cuts off depends on where units are there. Bins cost nothing,
+    since a unit is in one.
 
     Args:
         candidates: rising.
         most: the last number that is told apart, at least the largest candidate, which it is if left out.
 
     >>> edges([1, 4, 16]), edges([1, 4], 30)
-    ((1.0, 2.0, 5.0, 17.0), (1.0, 2.0, 5.0, 9.0, 17.0, 31.0))
+    ((1.0, 2.0, 3.0, 5.0, 9.0, 17.0), (1.0, 2.0, 3.0, 5.0, 9.0, 17.0, 31.0))
     """
     last = candidates[-1] if most is None else most
     found = {1, last + 1, *(candidate + 1 for candidate in candidates)}
+    found |= {2**power + 1 for power in range(candidates[-1].bit_length()) if 2**power < candidates[-1]}
     doubled = candidates[-1] * 2
     while doubled < last:
         found.add(doubled + 1)

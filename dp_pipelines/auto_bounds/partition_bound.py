@@ -18,8 +18,7 @@ the budget the histogram has (`phases`), and the noise of what is released with 
 
 import dataclasses
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -64,7 +63,9 @@ def checked(candidates: Any, largest: int, field: str = "partition_candidates") 
     """
     hint = f"write e.g. {field}: [1, 2, 4, 8, 16, 32], from public knowledge"
     if candidates is None:
-        raise RequestError(field=field, message="is required if max_partitions_contributed is auto", hint=hint)
+        message = "is required if max_partitions_contributed is auto"
+        hint += "; or, in a job file, bounds: auto, which needs no list"
+        raise RequestError(field=field, message=message, hint=hint)
     if isinstance(candidates, (str, bytes)) or not isinstance(candidates, (list, tuple)):
         raise RequestError(field=field, message="must be a list of whole numbers", hint=hint)
     if not 2 <= len(candidates) <= MOST_CANDIDATES:
@@ -84,7 +85,8 @@ def refuse(
     best: object,
     columns: Iterable[str],
     metrics: Mapping[str, Metric],
-    chosen: Mapping[str, str] = MappingProxyType({NAME: COLUMN}),
+    chosen: Mapping[str, str],
+    reserved: Collection[str],
 ) -> None:
     """Refuse what cannot be accounted for before the bounds are known (docs/proofs/sensitivity.md, lemma 6b).
 
@@ -94,6 +96,7 @@ def refuse(
         columns: that the query reads.
         metrics: by name.
         chosen: the names of the bounds that the run chooses, with the columns that their histograms are of.
+        reserved: the names of all bounds that `bounds.json` may have; no metric may have one of them.
 
     Raises:
         RequestError: the query cannot have such bounds.
@@ -115,7 +118,7 @@ def refuse(
         field = f"metrics.{name}"
         if metric.stddev is not None:
             raise RequestError(field=f"{field}.stddev", message=beside, hint=f"write a weight instead, or {fixed}")
-        if name in chosen:
+        if name in reserved:
             bound = "the bound on partitions" if name == NAME else "a bound"
             raise RequestError(field=field, message=f"is the name of {bound} in bounds.json", hint="rename it")
         if not all(s.follows_partitions for s in metric.statistics(Basis(centred=False, nullable=True))):

@@ -18,7 +18,7 @@ from dp_pipelines.mechanisms.by_statistic import mechanism_of
 from dp_pipelines.metrics.base import ROWS, UNITS, Metric, Noisy
 from dp_pipelines.metrics.lookup_bound import PartitionScale
 from dp_pipelines.noise import correlation
-from dp_pipelines.plan_stages.reads import Rows, UnitFacts, UnitPartitionCounts
+from dp_pipelines.plan_stages.reads import Groups, Rows, UnitFacts, UnitPartitionCounts
 from dp_pipelines.planning import json_digest, limits, reserve, resolve
 from dp_pipelines.planning.noise_levels import passing_noise, training_noise
 from dp_pipelines.planning.stage import StagePlan
@@ -276,6 +276,8 @@ def stage_to_json(stage: StagePlan, share: float, expect: "Expectation | None") 
             described["selection"]["half_keep_users_by_bound"] = _half_keep_by_bound(stage)
     if bounds.row_candidates is not None:
         described["row_candidates"] = list(bounds.row_candidates)
+    if isinstance(stage.reads, (Groups, UnitPartitionCounts)):
+        described["histograms_of"] = stage.reads.of
     if isinstance(stage.reads, UnitPartitionCounts):
         described["units_by_size"] = _units_by_size(stage)
     if isinstance(stage.reads, Rows) and stage.reads.of == stage.name:

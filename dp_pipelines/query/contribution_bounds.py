@@ -89,7 +89,8 @@ class ContributionBounds:
             raise RequestError(
                 field="bounds",
                 message="must say how much one privacy unit may contribute",
-                hint="set max_partitions_contributed and max_contributions_per_partition, or max_contributions",
+                hint="set max_partitions_contributed and max_contributions_per_partition, or max_contributions; "
+                "or, in a job file, bounds: auto, and each run chooses both",
             )
 
     def over_everything(self) -> "ContributionBounds":

@@ -324,7 +324,8 @@ class Query:
                 hint = f"write {joint_bounds.NAME} as a number"
                 raise RequestError(field="compare", message=message, hint=hint)
         strategy = getattr(self.partitions, "strategy", None)
-        partition_bound.refuse(strategy, self.best, self.columns, self.metrics, chosen)
+        reserved = (partition_bound.NAME, joint_bounds.NAME)
+        partition_bound.refuse(strategy, self.best, self.columns, self.metrics, chosen, reserved)
 
     def _check_rollup(self) -> None:
         if self.rolled is not None:

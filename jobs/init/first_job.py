@@ -11,7 +11,9 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
+from dp_pipelines.auto_bounds import joint_bounds, partition_bound, value_bounds
 from dp_pipelines.jobs.init.data_files import FirstSource
+from dp_pipelines.query import kept
 
 MOST_SUMS, MOST_LISTED = 3, 8
 
@@ -48,6 +50,9 @@ BOUNDS = (
 )
 """The comment above the bounds."""
 
+OF_RUNS = (partition_bound.COLUMN, joint_bounds.COLUMN, value_bounds.COLUMN, kept.COLUMN)
+"""Columns that a run adds where it chooses bounds: a stage that reads one of its own with such a name is refused."""
+
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _NOT_TEXT = {"y", "n", "yes", "no", "on", "off", "true", "false", "null"}
 
@@ -63,6 +68,8 @@ def text(source: FirstSource, unit: Sequence[str], dataset: str, name: str) -> s
     """
     fields = [field for field in source.schema if field.name not in unit]
     times = [field.name for field in fields if _is_time(field.type)]
+    unread = [field.name for field in fields if field.name in OF_RUNS]
+    fields = [field for field in fields if field.name not in OF_RUNS]
     groups = [field.name for field in fields if _is_group(field)]
     groups += [field.name for field in fields if _is_code(field)]
     amounts = [field.name for field in fields if _is_amount(field)]
@@ -113,6 +120,7 @@ def text(source: FirstSource, unit: Sequence[str], dataset: str, name: str) -> s
         "    metrics:",
         *_metrics([*by, *source.schema.names], amounts),
         *(f"      {line}" for line in _also("not summed, since they may be ids, codes or flags", no_amounts)),
+        *(f"      {line}" for line in _also("not read, since runs that choose bounds add such columns", unread)),
     ]
     return "\n".join(lines) + "\n"
 

@@ -187,7 +187,10 @@ def as_run(plan: Plan, number: int, files: Mapping[str, pathlib.Path]) -> dict[s
     if BOUNDS in files:
         for name, of_stage in json.loads(files[BOUNDS].read_text(encoding="utf-8")).items():
             if name in plan.auto_contributions:
-                most, rows = (of_stage.pop(bound, None) for bound in (partition_bound.NAME, joint_bounds.NAME))
+                # A bound that is fixed is not in the file, where a metric may have its name.
+                bounds = stages[name].query.bounds
+                most = of_stage.pop(partition_bound.NAME) if bounds.auto_partitions else None
+                rows = of_stage.pop(joint_bounds.NAME) if bounds.auto_rows else None
                 stages[name] = resolve.with_partitions(stages[name], most, rows)
             pairs = {metric: (low, high) for metric, (low, high) in of_stage.items()}
             if pairs:

@@ -91,7 +91,9 @@ def print_plan(plan: Mapping[str, Any], stream: TextIO) -> None:
             for sentence in stage["choice"]["words"]:
                 out.print(f"  {escape(shown(sentence))}")
             continue
-        out.print("  " + (_sums(stage) if "noise_multiplier" in stage else _selection(stage)))
+        # Histograms by which a run chooses bounds are of no group that anyone asked for.
+        if not stage.get("histograms_of"):
+            out.print("  " + (_sums(stage) if "noise_multiplier" in stage else _selection(stage)))
         if stage.get("mostly_missing"):
             out.print(f"  [bold]warning:[/bold] {escape(shown(stage['mostly_missing']['words']))}")
         if stage.get("candidate"):

@@ -68,6 +68,39 @@ def test_where_nothing_stands_out_of_the_noise_noise_alone_decides(public: int |
     assert found == (1, 1)
 
 
+@pytest.mark.parametrize("open_rows", [True, False])
+@pytest.mark.parametrize(("candidates", "numbers"), [((1, 64), (1, 2)), ((2, 100), (2, 3)), ((1, 4, 100), (4, 6))])
+def test_where_candidates_have_gaps_the_choice_is_the_best_one(
+    candidates: tuple[int, ...], numbers: tuple[int, int], *, open_rows: bool
+) -> None:
+    """By the error of an estimate: a tenth of 20,000 units has somewhat more than the smaller candidate, none near the larger."""
+    of_units = np.repeat(numbers, [18_000, 2_000])
+    ones = np.ones(20_000, np.int64)
+    effects = [BoundsEffect(weight=1.0, multiple=4.4, power=1.0, rows=True)]
+    rows, partitions = (of_units, ones) if open_rows else (ones, of_units)
+    whole = of_units.sum()
+
+    def error(bound: int) -> float:
+        return math.hypot(0.7 * (1 - np.minimum(of_units, bound).sum() / whole) * whole / 20, 0.674 * 4.4 * bound)
+
+    found = joint_bounds.choose(
+        sizes_of(partitions, joint_bounds.edges(candidates)), sizes_of(rows, joint_bounds.row_edges(candidates)),
+        candidates=(candidates, candidates), effects=effects, public=20, estimates=True,
+    )  # fmt: skip
+    best = min(candidates, key=error)
+    assert found == ((candidates[0], best) if open_rows else (best, candidates[0]))
+
+
+def test_bins_between_candidates_are_narrow_and_the_usual_candidates_have_none_between() -> None:
+    """No bin is wider than by a factor of 2, so that its middle is off by less than the root of 2."""
+    for candidates in ((1, 64), (3, 5, 1000), (7, 2**24)):
+        at = np.array(joint_bounds.row_edges(candidates))
+        assert (at[1:] - 1 <= 2 * at[:-1]).all()
+        assert {float(candidate + 1) for candidate in candidates} <= set(at)
+    assert joint_bounds.edges(CANDIDATES) == (1.0, 2.0, 3.0, 5.0, 9.0, 17.0, 33.0, 65.0)
+    assert len(joint_bounds.row_edges(CANDIDATES)) == 14
+
+
 @pytest.mark.parametrize("groups", [5, 50, 1000])
 def test_the_choice_is_not_much_worse_than_the_best_pair(groups: int) -> None:
     """By the error of an estimate, of all pairs of candidates, with 20,000 units of uneven numbers of partitions and rows."""

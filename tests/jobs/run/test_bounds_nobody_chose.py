@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
+from dp_pipelines.auto_bounds import partition_bound
 from dp_pipelines.jobs.run import pipelines, production
 from dp_pipelines.jobs.spec import job_schemas
 from dp_pipelines.ledger.ledger import DEFAULT_NAME, Ledger
@@ -168,6 +169,15 @@ def test_a_plan_reads_no_row_and_says_shares_and_from_how_many_units_on_somethin
     assert "times the square root of the partitions and the rows in each" in " ".join(text.split())
 
 
+def test_a_plan_says_of_no_histogram_that_its_groups_appear(shop: Shop, call: Call) -> None:
+    for partitions, times in ((LISTED, 1), ({"private": {"strategy": "auto"}}, 0)):
+        path = job(shop, metrics={**METRICS, "paid": CAPPED}, partitions=partitions)
+        text = call("plan", path).out
+        assert "weekly.bounds" in text
+        assert "weekly.partitions" in text
+        assert text.count("partitions: the public list") == times
+
+
 def test_of_a_total_the_rows_of_a_unit_are_bounded(shop: Shop, call: Call) -> None:
     fill(shop, 3000, 4, 2)
     out = shop.folder / "out"
@@ -198,6 +208,42 @@ def test_with_nobody_in_the_rows_a_run_has_the_smallest_bounds_and_no_estimate(s
     smallest = {"max_partitions_contributed": 1, "max_contributions_per_partition": 1}
     assert json.loads((out / "bounds.json").read_text()) == {"weekly": smallest}
     assert pa.parquet.read_table(out / "weekly.parquet").column("orders_high").null_count == 20
+
+
+CAPPED = {"kind": "sum", "column": "price", "min_value": 0, "max_value": "auto", "within": [0, 1000000]}
+ONE_OPEN = [
+    ("max_contributions_per_partition", {"max_partitions_contributed": "auto", "partition_candidates": [1, 4, 16]}),
+    ("max_partitions_contributed", {"max_contributions_per_partition": "auto"}),
+]
+"""The name of the bound that is fixed, and the open one."""
+
+
+@pytest.mark.parametrize(("fixed", "bounds"), ONE_OPEN)
+def test_no_metric_has_the_name_of_a_bound_where_any_is_open(
+    shop: Shop, call: Call, fixed: str, bounds: dict[str, Any]
+) -> None:
+    for name in (fixed, next(iter(bounds))):
+        path = job(shop, bounds={fixed: 4, **bounds}, metrics={name: CAPPED})
+        said = call("run", path, "--output", shop.folder / "out", "--ledger", "none")
+        assert said.code == 2
+        assert f"metrics.{name}" in said.err
+        assert "in bounds.json; rename it" in " ".join(said.err.split())
+
+
+@pytest.mark.parametrize(("fixed", "bounds"), ONE_OPEN)
+def test_a_release_loses_no_pair_whose_metric_has_the_name_of_a_fixed_bound(
+    shop: Shop, call: Call, monkeypatch: pytest.MonkeyPatch, fixed: str, bounds: dict[str, Any]
+) -> None:
+    """Even if such a name were let through, what was charged is published with the bounds that were chosen."""
+    monkeypatch.setattr(partition_bound, "refuse", lambda *_: None)
+    fill(shop, 3000, 4, 2)
+    out = shop.folder / "out"
+    path = job(shop, bounds={fixed: 4, **bounds}, metrics={fixed: CAPPED})
+    said = call("run", path, "--output", out, "--ledger", "none")
+    assert (said.code, said.err) == (0, "")
+    chosen = json.loads((out / "bounds.json").read_text())["weekly"]
+    assert set(chosen) == {fixed, next(iter(bounds))}
+    assert 10 <= chosen[fixed][1] <= 16
 
 
 @pytest.mark.parametrize("over", [{"where": "price > 0"}, {"kept": {"share": 0.1}}])
@@ -232,6 +278,21 @@ def test_what_public_facts_refuse(shop: Shop, call: Call, changes: dict[str, Any
     assert "job.yaml:" in said.err
     assert message in said.err
     assert not (shop.folder / "out").exists()
+
+
+@pytest.mark.parametrize(
+    "bounds",
+    [None, "Auto", 5, {}, {"max_contributions_per_partition": "auto"}, {"max_partitions_contributed": "auto"}],
+)
+def test_bounds_that_are_none_are_answered_with_the_word_that_leaves_them_to_the_run(
+    shop: Shop, call: Call, bounds: object
+) -> None:
+    asked = stage(bounds=bounds, metrics=METRICS)
+    if bounds is None:
+        del asked["bounds"]
+    said = call("plan", shop.write(stages={"weekly": asked}))
+    assert said.code == 2
+    assert "bounds: auto" in said.err
 
 
 def test_the_schema_of_job_files_takes_the_word_alone() -> None:
