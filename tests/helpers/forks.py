@@ -119,9 +119,8 @@ class Forked:
 
     def poll(self) -> int | None:
         """Return its status, or None while it lives."""
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            return self.wait(0)
-        return None
+        ended = self.returncode is not None or select.select([self._asked], [], [], 0)[0]
+        return self.wait() if ended else None
 
     def wait(self, timeout: float = SECONDS) -> int:
         """Return its status once it has ended: negative where it died of a signal.
