@@ -4,6 +4,7 @@ In: nothing. Out: fixtures that act on their own. Holds: no test uses the user's
 loads `transforms` or `jobs` under a bare name. Helpers are imported as `tests.helpers.<name>`.
 """
 
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,8 @@ import hypothesis
 import pytest
 from hypothesis.internal.conjecture import providers
 
+from tests.helpers.beam_options import pytest_runtest_protocol  # noqa: F401 - a hook
+from tests.helpers.collection import COMPILED, keep_compiled, pytest_collection  # noqa: F401 - a hook
 from tests.helpers.cpu_times import (  # noqa: F401 - hooks
     pytest_runtest_logreport,
     pytest_runtest_makereport,
@@ -21,8 +24,15 @@ from tests.helpers.cpu_times import (  # noqa: F401 - hooks
 from tests.helpers.engines_first import pytest_collection_modifyitems, pytest_xdist_make_scheduler  # noqa: F401 - hooks
 from tests.helpers.small_disks import real_disk, small_disk  # noqa: F401 - fixtures
 
+# OpenBLAS reads this when NumPy is loaded, later than here. On a busy machine its threads wait for each other in loops: a product
+# of two small matrices takes 0.7 s of processor time in place of 0.01. Our own kernels give it one thread anyway.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 # Processes that tests start must find `tests.<room>`: jax-privacy installs a folder `tests` of its own, which would hide ours.
 sys.path.append(str(Path(__file__).resolve().parents[1]))
+
+# Before any module of tests is imported.
+keep_compiled()
 
 # A slow example is no failure: the machine is shared. `make test` and CI look at the same examples in each run, so that a run is
 # red by what changed and can be repeated. `make test-all` looks at new ones (`explore`, with a seed that it prints) and
@@ -46,9 +56,6 @@ def is_local_module_file(path: str) -> bool:
 
 
 providers.is_local_module_file = is_local_module_file
-
-COMPILED = Path(__file__).resolve().parents[1] / "build" / "compiled"
-"""What all workers share."""
 
 
 @pytest.fixture

@@ -8,8 +8,6 @@ import ast
 import os
 import pathlib
 import stat
-import subprocess
-import sys
 from collections.abc import Iterator
 
 import pytest
@@ -19,6 +17,7 @@ from dp_pipelines.collect.domain import Choices
 from dp_pipelines.collect.memoised import Memoised
 from dp_pipelines.collect.question import Question
 from dp_pipelines.jobs.outputs import release_place
+from tests.helpers import warm_process
 from tests.helpers.source import modules
 
 JOB = """
@@ -88,25 +87,21 @@ def test_a_file_in_the_place_of_a_folder_is_an_error(tmp_path: pathlib.Path) -> 
 
 @pytest.mark.parametrize("umask", [0, 0o002])
 def test_state_and_cache_of_a_run_are_closed_to_all_others_whatever_the_umask(
-    umask: int, tmp_path: pathlib.Path
+    umask: int, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "shop.yaml").write_text(JOB)
     (tmp_path / "rows.csv").write_text("customer,page\na,x\nb,y\n")
-    make_pages = (
-        "import pyarrow as pa, pyarrow.parquet as pq; pq.write_table(pa.table({'page': ['x', 'y']}), 'pages.parquet')"
-    )
-    command = "import sys; from dp_pipelines.jobs.cli import main; sys.exit(main.main(['run', 'shop.yaml', '--output', 'out']))"
-    own = {"XDG_STATE_HOME": str(tmp_path / "state" / "home"), "XDG_CACHE_HOME": str(tmp_path / "cache" / "home")}
-    run = subprocess.run(
-        [sys.executable, "-c", f"{make_pages}\n{command}"],
-        cwd=tmp_path,
-        env={**os.environ, **own},
-        umask=umask,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
+    program = f"""
+import os, sys
+import pyarrow as pa, pyarrow.parquet as pq
+from dp_pipelines.jobs.cli import main
+os.umask({umask})
+pq.write_table(pa.table({{"page": ["x", "y"]}}), "pages.parquet")
+sys.exit(main.main(["run", "shop.yaml", "--output", "out"]))
+"""
+    for name in ("state", "cache"):
+        monkeypatch.setenv(f"XDG_{name.upper()}_HOME", str(tmp_path / name / "home"))
+    run = warm_process.run([], folder=tmp_path, program=program)
     assert run.returncode == 0, run.stderr
     made = [path for top in ("state", "cache") for path in (tmp_path / top, *(tmp_path / top).rglob("*"))]
     assert {path.name for path in made} >= {"anchors", "dp_pipelines", "lists"}

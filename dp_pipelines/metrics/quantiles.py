@@ -155,22 +155,22 @@ class Quantiles(Metric):
         total = tree[0].sum(axis=1)
         moved = COVERED * spread / np.maximum(total, spread)
         nothing = total < STANDS_OUT * spread
-        found, stddevs = [], []
-        for quantile in self.quantiles:
-            low, middle, high = (self._value(descend(tree, quantile + move)) for move in (-moved, 0.0 * moved, moved))
+        ranks = np.array(self.quantiles)
+        low, middle, high = (
+            self._value(descend(tree, ranks + move[:, None])) for move in (-moved, np.zeros(len(moved)), moved)
+        )
+        for place, quantile in enumerate(self.quantiles):
             if quantile in (0.0, 1.0):
-                middle = self._value(descend(ends, np.full(len(moved), quantile)))
-            # Where there may be no row at all, a quantile may be anywhere.
-            low, high = np.where(nothing, self.min_value, low), np.where(nothing, self.max_value, high)
-            found.append(middle)
-            stddevs.append(np.maximum(high - middle, middle - low) / COVERED)
-        values = np.stack(found, axis=1)
+                middle[:, place] = self._value(descend(ends, np.full((len(moved), 1), quantile)))[:, 0]
+        # Where there may be no row at all, a quantile may be anywhere.
+        low[nothing], high[nothing] = self.min_value, self.max_value
+        values, stddevs = middle, np.maximum(high - middle, middle - low) / COVERED
         # The ends are found on their own, and must not lie inside of what is found between them.
         if self.quantiles[0] == 0:
             values[:, 0] = values.min(axis=1)
         if self.quantiles[-1] == 1:
             values[:, -1] = values.max(axis=1)
-        return values, np.hypot(np.stack(stddevs, axis=1), LEAF_BAR * self._leaf)
+        return values, np.hypot(stddevs, LEAF_BAR * self._leaf)
 
     def good_from(self, levels: Mapping[Statistic, Level], basis: Basis) -> tuple[GoodFrom, ...]:
         inner = [quantile for quantile in self.quantiles if 0 < quantile < 1]
@@ -282,40 +282,41 @@ def _of_some(children: int) -> float:
     return (children * children - 1) / (6 * children)
 
 
-def descend(tree: Sequence[Floats], rank: Floats) -> Floats:
-    """Where in the range a rank lies.
+def descend(tree: Sequence[Floats], ranks: Floats) -> Floats:
+    """Return the places of ranks in the range.
 
     Args:
-        tree: counts of each level.
-        rank: for each partition the part of all rows that lies below.
+        tree: counts of each level: (partitions, nodes).
+        ranks: (partitions, ranks) the parts of all rows of a partition that lie below.
 
     Returns:
-        parts of the range, from 0 to 1. A node without any count is halved.
+        parts of the range, from 0 to 1, shaped as `ranks`. A node without any count is halved.
 
-    >>> descend([np.array([[3.0, 1.0]])], np.array([0.75])).tolist()
-    [0.5]
+    >>> descend([np.array([[3.0, 1.0]])], np.array([[0.75, 1.0]])).tolist()
+    [[0.5, 1.0]]
     """
-    rows = np.arange(len(tree[0]))
-    node, part = np.zeros(len(rows), np.int64), np.clip(rank, 0.0, 1.0)
+    rows = np.repeat(np.arange(len(ranks)), ranks.shape[1])
+    node, part = np.zeros(len(rows), np.int64), np.clip(ranks.ravel(), 0.0, 1.0)
     stopped = np.zeros(len(rows), np.bool_)
-    nodes = 1
+    nodes, every = 1, np.arange(len(rows))
     begin, width = np.zeros(len(rows)), np.ones(len(rows))
     for counts in tree:
         branching = counts.shape[1] // nodes
         nodes = counts.shape[1]
-        children = np.maximum(counts.reshape(len(rows), nodes // branching, branching)[rows, node], 0.0)
+        children = np.maximum(counts.reshape(len(ranks), nodes // branching, branching)[rows, node], 0.0)
         sums = np.cumsum(children, axis=1)
         wanted = part * sums[:, -1]
         child = np.minimum((sums < wanted[:, None]).sum(axis=1), branching - 1)
         # The least rank lies in the first child that has any rows, not in an empty one before it.
-        child = np.where((children[rows, child] > 0) | (sums[:, -1] <= 0), child, np.argmax(children > 0, axis=1))
-        inside = children[rows, child]
+        inside = children[every, child]
+        child = np.where((inside > 0) | (sums[:, -1] <= 0), child, np.argmax(children > 0, axis=1))
+        inside = children[every, child]
         stopped |= sums[:, -1] <= 0
         with np.errstate(divide="ignore", invalid="ignore"):
-            moved = np.clip((wanted - (sums[rows, child] - inside)) / inside, 0.0, 1.0)
+            moved = np.clip((wanted - (sums[every, child] - inside)) / inside, 0.0, 1.0)
         begin = np.where(stopped, begin, begin + child * width / branching)
         width = np.where(stopped, width, width / branching)
         part = np.where(stopped, 0.5, moved)
         node = node * branching + child
-    place: Floats = begin + part * width
-    return place
+    places: Floats = begin + part * width
+    return places.reshape(ranks.shape)

@@ -4,6 +4,7 @@ In: public facts of a run and the staged files. Out: `manifest.json`. Holds: no 
 stands in it.
 """
 
+import functools
 import hashlib
 import importlib.metadata
 import json
@@ -240,7 +241,9 @@ def spent_so_far(content: Mapping[str, Any]) -> str | None:
     return f"run {ledger['round']} of {runs}; epsilon {spent_number(spent)} of {spent_number(asked)} spent so far"
 
 
+@functools.cache
 def _version(distribution: str) -> str:
+    """Return the version of a distribution. Python parses all of its metadata for it."""
     try:
         return importlib.metadata.version(distribution)
     except importlib.metadata.PackageNotFoundError:

@@ -17,15 +17,15 @@ other models, and features that are not whitened, keep the defaults of steps wit
 # first distance. An L2 penalty bends each direction by as much more, which shortens both. docs/proofs/training.md, 5.
 
 import dataclasses
-import itertools
 import math
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dp_pipelines.query.train_model import BinaryLabel, ClassLabel, Label, LinearModel, NumberLabel, Steps, TrainModel
 from dp_pipelines.training.features.seen_columns import SeenColumns
-from dp_pipelines.training.weight_errors import noise_shares
+from dp_pipelines.training.weight_errors import shares_by_average
 
 Floats = NDArray[np.float64]
 
@@ -158,13 +158,14 @@ def _chosen(
     rates = [usual.learning_rate]
     if steps.learning_rate is None:
         rates = [usual.learning_rate / 2**halved for halved in range(HALVINGS + 1)]
-    averages = AVERAGES if steps.average is None else (steps.average,)
+    parts = AVERAGES if steps.average is None else (steps.average,)
+    averages = [dataclasses.replace(steps, average=part).averaged for part in parts]
     found = []
     with np.errstate(all="ignore"):  # declared numbers may be as large as they like
-        for rate, part in itertools.product(rates, averages):
-            one = dataclasses.replace(steps, average=part)
-            found.append((rate, one.averaged, *excess(one, rate, spread, noise * usual.clip_norm, guess)))
-    least = min(wandered for *_, wandered, _ in found)
+        for rate in rates:
+            wandered, losses = excess(steps, rate, spread, noise * usual.clip_norm, guess, averages)
+            found += [(rate, averaged, wandered, above) for averaged, above in zip(averages, losses, strict=True)]
+    least = min(wandered for _, _, wandered, _ in found)
     still = [(rate, averaged, above) for rate, averaged, wandered, above in found if wandered <= least]
     best = min(above for *_, above in still)
     rate = max(rate for rate, _, above in still if above <= best + guess.nothing)
@@ -172,49 +173,58 @@ def _chosen(
     return dataclasses.replace(usual, learning_rate=rate, averaged=averaged), above
 
 
-def excess(steps: Steps, rate: float, spread: Floats, gradient_stddev: float, guess: Guess) -> tuple[float, float]:
+def excess(
+    steps: Steps, rate: float, spread: Floats, gradient_stddev: float, guess: Guess, averages: Sequence[int]
+) -> tuple[float, list[float]]:
     """How far single steps wander beyond what is guessed to be harmless, then by how much the loss is above its least.
 
     Args:
-        steps: how many, with which momentum, and which part of them is averaged.
+        steps: how many, with which momentum.
         rate: the learning rate.
         spread: (directions,) the mean squares of the features along their main directions.
         gradient_stddev: of the noise of a coordinate of the mean gradient.
         guess: what is not known.
+        averages: how many of the last steps are averaged: the loss is given for each.
     """
     bends = guess.curvature * spread
     slopes = bends + (steps.l2 or 0.0)
     variance = float(np.square(gradient_stddev))
-    noise = variance * noise_shares(steps, rate, slopes)
+    *shares, of_last = shares_by_average(steps, rate, slopes, (*averages, 1))
     signal = guess.signal / float(spread.sum())
-    of_middle = guess.middle * float(np.square(distance_left(steps, rate, np.array([guess.curvature]))[0]))
-    above = guess.curvature * of_middle + float(bends @ (signal * distance_left(steps, rate, slopes) ** 2 + noise))
-    last = dataclasses.replace(steps, average=0.0)
-    wandered = variance * float(spread @ noise_shares(last, rate, slopes))
-    return _number(max(wandered, guess.wander)), _number(above / 2)
+    losses = []
+    for noise, left in zip(
+        shares, distances_left(steps, rate, np.append(slopes, guess.curvature), averages), strict=True
+    ):
+        of_middle = guess.middle * float(np.square(left[-1]))
+        above = guess.curvature * of_middle + float(bends @ (signal * left[:-1] ** 2 + variance * noise))
+        losses.append(_number(above / 2))
+    wandered = variance * float(spread @ of_last)
+    return _number(max(wandered, guess.wander)), losses
 
 
-def distance_left(steps: Steps, rate: float, curvatures: Floats) -> Floats:
+def distances_left(steps: Steps, rate: float, curvatures: Floats, averages: Sequence[int]) -> list[Floats]:
     """What is left of the first distance from the optimum in the average of the last parameters, without noise.
 
     Args:
-        steps: how many, with which momentum, and which part of them is averaged.
+        steps: how many, with which momentum.
         rate: the learning rate.
         curvatures: (directions,) of the mean loss.
+        averages: how many of the last steps are averaged.
 
-    >>> distance_left(Steps(steps=2, momentum=0.0, average=0.0), 0.5, np.array([0.0, 1.0])).tolist()
-    [1.0, 0.25]
-    >>> distance_left(Steps(steps=2, momentum=0.0, average=1.0), 0.5, np.array([1.0])).tolist()
-    [0.375]
+    Returns:
+        for each average (directions,).
+
+    >>> last, mean = distances_left(Steps(steps=2, momentum=0.0), 0.5, np.array([0.0, 1.0]), [1, 2])
+    >>> last.tolist(), mean.tolist()
+    ([1.0, 0.25], [1.0, 0.375])
     """
-    distance, momentum, summed = np.ones(len(curvatures)), np.zeros(len(curvatures)), np.zeros(len(curvatures))
-    for step in range(1, steps.steps + 1):
+    distance, momentum = np.ones(len(curvatures)), np.zeros(len(curvatures))
+    distances = []
+    for _ in range(steps.steps):
         momentum = steps.momentum * momentum + curvatures * distance
         distance = distance - rate * momentum
-        if step > steps.steps - steps.averaged:
-            summed = summed + distance
-    left: Floats = summed / steps.averaged
-    return left
+        distances.append(distance)
+    return [np.cumsum(distances[-count:], axis=0)[-1] / count for count in averages]
 
 
 def _number(value: float) -> float:

@@ -7,6 +7,7 @@ only a few parts are in memory at a time. Not covered: whether the function hold
 import concurrent.futures
 import contextlib
 import functools
+import itertools
 import os
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -25,7 +26,8 @@ def in_order(of: Callable[[Part], Result], parts: Iterator[Part], threads: int |
     Args:
         of: called in several threads.
         parts: iterated in this thread.
-        threads: how many; left out, one for each processor that this process may use, and at most `MOST`.
+        threads: how many; left out, one for each processor that this process may use, and at most `MOST`. A single part
+            starts no thread: that would take longer than a step over few units.
 
     >>> list(in_order(lambda number: number * number, iter(range(5)), threads=2))
     [0, 1, 4, 9, 16]
@@ -34,9 +36,13 @@ def in_order(of: Callable[[Part], Result], parts: Iterator[Part], threads: int |
     if threads == 1:
         yield from map(of, parts)
         return
+    begin = list(itertools.islice(parts, 2))
+    if len(begin) < 2:
+        yield from map(of, begin)
+        return
     with concurrent.futures.ThreadPoolExecutor(threads) as pool:
         waiting: deque[concurrent.futures.Future[Result]] = deque()
-        for part in parts:
+        for part in itertools.chain(begin, parts):
             waiting.append(pool.submit(of, part))
             if len(waiting) > threads:
                 yield waiting.popleft().result()

@@ -125,15 +125,25 @@ def noise_shares(steps: Steps, learning_rate: float, curvatures: Floats) -> Floa
     >>> noise_shares(still, 1.0, np.array([0.0])).tolist()
     [3.0]
     """
+    shares: Floats = shares_by_average(steps, learning_rate, curvatures, (steps.averaged,))[0]
+    return shares
+
+
+def shares_by_average(steps: Steps, learning_rate: float, curvatures: Floats, averages: Sequence[int]) -> Floats:
+    """Return `noise_shares` for several numbers of averaged steps: (averages, directions).
+
+    Args:
+        steps, learning_rate, curvatures: as for `noise_shares`.
+        averages: how many of the last steps are averaged.
+    """
     block = max(1, BLOCK // (steps.steps + 1))
-    begins = range(0, len(curvatures), block)
+    parts = [curvatures[begin : begin + block] for begin in range(0, len(curvatures), block)]
     with np.errstate(over="ignore", invalid="ignore"):
-        return np.concatenate([_shares(steps, learning_rate, curvatures[begin : begin + block]) for begin in begins])
+        return np.concatenate([_shares(steps, learning_rate, part, averages) for part in parts], axis=1)
 
 
-def _shares(steps: Steps, learning_rate: float, curvatures: Floats) -> Floats:
+def _shares(steps: Steps, learning_rate: float, curvatures: Floats, averages: Sequence[int]) -> Floats:
     """Those of some directions."""
-    count = steps.averaged
     # By how many steps before the end a noise came: where it has moved the parameter to, added up over the steps since.
     moved, momentum = np.zeros(len(curvatures)), np.ones(len(curvatures))
     summed = np.zeros((steps.steps + 1, len(curvatures)))
@@ -142,9 +152,11 @@ def _shares(steps: Steps, learning_rate: float, curvatures: Floats) -> Floats:
             momentum = steps.momentum * momentum + curvatures * moved
         moved = moved - learning_rate * momentum
         summed[lag + 1] = summed[lag] + moved
-    before = np.concatenate([np.zeros((min(count, steps.steps), len(curvatures))), summed[1 : steps.steps - count + 1]])
-    shares: Floats = (((summed[1:] - before) / count) ** 2).sum(axis=0)
-    return shares
+    shares = []
+    for count in averages:
+        before = np.concatenate([np.zeros((count, len(curvatures))), summed[1 : steps.steps - count + 1]])
+        shares.append((((summed[1:] - before) / count) ** 2).sum(axis=0))
+    return np.stack(shares)
 
 
 def _of_penalty(task: TrainModel, seen: SeenColumns, directions: Floats) -> Floats:

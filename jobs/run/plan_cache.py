@@ -7,6 +7,7 @@ are never removed; each has a few kilobytes.
 """
 
 import contextlib
+import functools
 import hashlib
 import importlib.metadata
 import json
@@ -39,10 +40,12 @@ def key(content: Mapping[str, Any], code: str) -> str:
     return json_digest.sha256([FORMAT, code, content])
 
 
+@functools.cache
 def code() -> str:
-    """A digest of the code that computes plans: the library's own by its bytes, that of others and Python by their versions.
+    """Return a digest of the code that computes plans: the library's own by its bytes, that of others and Python by versions.
 
-    A version alone is not enough: during development its numbers change while its version does not.
+    A version alone is not enough: during development its numbers change while its version does not. A process reads the code
+    once: what is written over its files later is not what it runs.
     """
     import dp_pipelines
 
@@ -51,11 +54,13 @@ def code() -> str:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             found.update(f"{name} {importlib.metadata.version(name)}\0".encode())
     above = {"jobs", "transforms"}  # in a wheel they lie inside, and what they ask for stands in the content of a key
-    for root in map(pathlib.Path, dp_pipelines.__path__):
-        for path in sorted(root.rglob("*.py")):
-            if path.relative_to(root).parts[0] not in above:
-                content = path.read_bytes()
-                found.update(f"{path.relative_to(root).as_posix()} {len(content)}\0".encode() + content)
+    for root in dp_pipelines.__path__:
+        for place, packages, files in os.walk(root):
+            packages[:] = sorted(set(packages) - above if place == root else packages)
+            for path in sorted(os.path.join(place, name) for name in files if name.endswith(".py")):
+                with open(path, "rb") as stream:
+                    content = stream.read()
+                found.update(f"{path.removeprefix(root)} {len(content)}\0".encode() + content)
     return found.hexdigest()
 
 

@@ -229,16 +229,18 @@ def _field(field: DeclaredField) -> tuple[Any, Any]:
         return hint, Field(description=field.description)
     # Of each model its own list or mapping, and of a part of the library what a job file says.
     if isinstance(default, tuple | Mapping):
-        shown = {"default": said(default)} if default else {}
-        made = functools.partial(_validated, hint, said(default))
+        plain = said(default)
+        made = functools.partial(_validator(hint), plain) if plain else type(plain)
+        shown = {"default": plain} if plain else {}
         return hint, Field(default_factory=made, description=field.description, json_schema_extra=shown)
     plain = said(default)
-    return hint, Field(default=default if plain is default else _validated(hint, plain), description=field.description)
+    return hint, Field(default=default if plain is default else _validator(hint)(plain), description=field.description)
 
 
-def _validated(hint: Any, value: Any) -> Any:
-    """What a job file says as the value of a field. Made on use: an adapter costs more than most models."""
-    return TypeAdapter(hint).validate_python(value)
+def _validator(hint: Any) -> Callable[[Any], Any]:
+    """Return a function that validates what a job file says. Its adapter is made once, on use: it costs more than most models."""
+    adapter = functools.cache(functools.partial(TypeAdapter, hint))
+    return lambda value: adapter().validate_python(value)
 
 
 def in_job_file(hint: Any) -> Any:

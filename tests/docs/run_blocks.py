@@ -11,9 +11,13 @@ import pathlib
 import subprocess
 import sys
 import textwrap
+from collections.abc import Callable
 
 from dp_pipelines.jobs.spec import yaml_lines
 from tests.docs.blocks import Block
+
+Run = Callable[[list[str], pathlib.Path], subprocess.CompletedProcess[str]]
+"""Runs a command in a folder."""
 
 
 def run(command: list[str], folder: pathlib.Path) -> subprocess.CompletedProcess[str]:
@@ -45,8 +49,15 @@ def parameters(file: pathlib.Path) -> list[str]:
     return [word for name, of in declared.items() for word in ("--param", f"{name}={values[of['type']]}")]
 
 
-def ended(block: Block, folder: pathlib.Path, before: str) -> tuple[int, int, str]:
-    """Run a block: the exit code that is right, the one it had, and what it said."""
+def ended(block: Block, folder: pathlib.Path, before: str, run: Run = run) -> tuple[int, int, str]:
+    """Run a block: the exit code that is right, the one it had, and what it said.
+
+    Args:
+        block: of a page.
+        folder: of the page.
+        before: what its Python begins with.
+        run: runs `bash -c`, `python -c` and the installed program.
+    """
     if block.language == "sh":
         done = run(["bash", "-euo", "pipefail", "-c", block.text], folder)
         return int(block.value) if block.rule == "exits with" else 0, done.returncode, done.stderr

@@ -1,23 +1,37 @@
 """Every code block of the README and of docs/ is run, and ends as its page says.
 
-In: the pages. Out: a test for each page. Holds: blocks run in their order, in one folder, with the installed program; what is not
-run says why, above the block. Of the pages of the tour (`tests/packages`), which CI takes beside the tests, they are `long`.
-Not covered: what the commands print, which noise changes.
+In: the pages. Out: a test for each page. Holds: blocks run in their order, in one folder: lines of the shell with the installed
+program, Python and plans of job files in processes that have imported what these need. What is not run says why, above the block.
+Of the pages of the tour (`tests/packages`), which CI takes beside the tests, they are `long`. Not covered: what commands print,
+which noise changes.
 """
 
 import pathlib
 import re
+import subprocess
 
 import pytest
 
+from tests.docs import run_blocks
 from tests.docs.blocks import blocks
 from tests.docs.run_blocks import ended
 from tests.docs.worlds import BEFORE, WORLDS
+from tests.helpers import warm_process
 from tests.helpers.source import ROOT
 from tests.packages.tour import PAGES
 
 ALL_PAGES = ["README.md", *sorted(str(page.relative_to(ROOT)) for page in (ROOT / "docs").rglob("*.md"))]
 WITH_CODE = [page for page in ALL_PAGES if blocks((ROOT / page).read_text())]
+
+
+def run(command: list[str], folder: pathlib.Path) -> subprocess.CompletedProcess[str]:
+    """Run a command in the page's folder; Python and the program in a fork of a process that has imported what they need."""
+    match command:
+        case ["dp-pipelines", *arguments]:
+            return warm_process.run(arguments, folder=folder)
+        case [_, "-c", program]:
+            return warm_process.run([], folder=folder, program=program)
+    return run_blocks.run(command, folder)
 
 
 @pytest.mark.slow
@@ -28,7 +42,7 @@ def test_every_block_of_the_page_works(page: str, tmp_path: pathlib.Path) -> Non
     for block in blocks((ROOT / page).read_text()):
         if block.rule in ("not run", "tested by"):
             continue
-        right, was, said = ended(block, tmp_path, BEFORE.get(page, ""))
+        right, was, said = ended(block, tmp_path, BEFORE.get(page, ""), run)
         assert was == right, f"{page}:{block.line} ended with {was}:\n{said[-2000:]}"
 
 

@@ -12,10 +12,9 @@ from typing import Any
 
 import pytest
 
-from dp_pipelines.jobs.spec import job_schemas, yaml_lines
+from dp_pipelines.jobs.spec import yaml_lines
+from tests.helpers.job_schema import SCHEMA
 from tests.helpers.source import ROOT
-
-SCHEMA = job_schemas.schema()
 
 
 def extension() -> types.ModuleType:

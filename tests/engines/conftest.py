@@ -17,9 +17,11 @@ from tests.engines import exact, setups
 from tests.engines.cases import Case
 from tests.engines.exact import Dump
 from tests.engines.flink.cluster import Cluster, cluster
+from tests.helpers import forks
 
-QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""For processes of Java that live for a minute: without the optimizing compiler they take two thirds of the processors' time."""
+QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
+"""For processes of Java that live for a minute: without the optimizing compiler they take two thirds of the processors' time, and
+of what is left a start without checks of bytecode takes seven eighths."""
 
 Compute = Callable[[Case, Engine], Dump]
 
@@ -30,6 +32,13 @@ def quick_java() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("JAVA_TOOL_OPTIONS", QUICK_JAVA)
         yield
+
+
+@pytest.fixture(scope="package", autouse=True)
+def forking(quick_java: None) -> Iterator[None]:
+    """Whatever process was started to be forked ends with the last test."""
+    yield
+    forks.end()
 
 
 @pytest.fixture(scope="package")

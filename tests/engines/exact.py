@@ -130,7 +130,7 @@ def _planned(job: pathlib.Path) -> tuple[request.Request, Plan | None]:
     """What a job asks for; no plan where it only trains: examples need none."""
     file = job_file.load(str(job))
     asked = request.check(file, [])
-    return asked, running.plan_of(file, asked.stages) if asked.queries else None
+    return asked, running.cached_plan(file, asked.stages, asked.asked) if asked.queries else None
 
 
 def misfits(dump: Dump, statistics: Iterable[str]) -> list[str]:

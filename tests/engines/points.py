@@ -20,10 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from dp_pipelines.steps import aggregate, draw_release, read_files, write_examples, write_stage
-from tests.engines import deaths
-
-VARIABLE = "DP_TEST_POINTS"
-"""Names the folder to a worker of `flink/boot.py`."""
+from tests.helpers import forks
 
 STEPS = ("read", "shard", "bound", "sum", "release", "write")
 """Where a worker can stop, in the order of the rows' way; `examples` too, where a model is trained."""
@@ -31,8 +28,8 @@ STEPS = ("read", "shard", "bound", "sum", "release", "write")
 PATIENCE = 300.0
 """Seconds after which a worker that stopped goes on by itself."""
 
-BORN = time.monotonic()
-"""When this process began: of all processes of a machine by the same clock."""
+_BORN = [0.0]
+"""When this worker began: of all processes of a machine by the same clock."""
 
 Standing = dict[str, Any]
 """A worker at a step: its process `worker`, the `parent` that the engine started it from, when it `reached` the step."""
@@ -44,6 +41,7 @@ def plant(place: str) -> None:
     Args:
         place: the folder.
     """
+    _BORN[0] = time.monotonic()
     folder = pathlib.Path(place)
     _before(read_files.ReadRowGroups, "process", functools.partial(_reached, folder, "read"))
     _before(aggregate.ToShards, "compute", functools.partial(_reached, folder, "shard"))
@@ -80,15 +78,14 @@ def _before(owner: type, name: str, call: Callable[[], None]) -> None:
 
 def _reached(folder: pathlib.Path, step: str) -> None:
     """Say that a step begins; stop there if this is the first worker since it was armed, and not older than was asked."""
-    parent = int(os.environ.get(deaths.ENGINE, os.getppid()))
-    here = {"worker": os.getpid(), "parent": parent, "reached": time.time()}
+    here = {"worker": os.getpid(), "parent": int(os.environ[forks.ENGINE]), "reached": time.time()}
     own = folder / f"{uuid.uuid4().hex}.own"
     own.write_text(json.dumps(here))
     try:
         asked = json.loads((folder / f"{step}.armed").read_text())
     except FileNotFoundError:
         asked = None
-    if asked is not None and asked["after"] < BORN:
+    if asked is not None and asked["after"] < _BORN[0]:
         with contextlib.suppress(FileExistsError):
             os.link(own, folder / f"{step}.{asked['time']}.reached")
             end = time.monotonic() + PATIENCE

@@ -17,6 +17,7 @@ from apache_beam.runners.worker.worker_pool_main import BeamFnExternalWorkerPool
 from dp_pipelines.jobs.runners import engines
 from dp_pipelines.jobs.runners.engines import Engine
 from tests.engines.flink.cluster import Cluster
+from tests.helpers import forks
 from tests.helpers.source import ROOT
 
 BUILT = ROOT / "build" / "engines"
@@ -93,19 +94,16 @@ def on(running: Cluster, parallelism: int, *, ships: bool = False) -> list[str]:
 
 @contextlib.contextmanager
 def worker_script(**variables: object) -> Iterator[list[str]]:
-    """Options for workers that a runner starts as processes, by a script with this Python.
+    """Options for workers that a runner starts as processes, by a script.
 
     Args:
-        variables: of the environment of the workers, beside the path of our modules.
+        variables: of the environment of the workers.
     """
     with tempfile.TemporaryDirectory() as folder:
-        script = pathlib.Path(folder) / "boot"
-        text = (ROOT / "tests" / "engines" / "flink" / "boot.py").read_text()
-        script.write_text(f"#!{sys.executable}\n{text}")
-        script.chmod(0o700)
-        command = f"--environment_options=process_command={script}"
-        listed = ",".join(f"{name}={value}" for name, value in {"PYTHONPATH": ROOT, **variables}.items())
-        yield ["--environment_type=PROCESS", command, f"--environment_options=process_variables={listed}"]
+        command = f"process_command={forks.script(pathlib.Path(folder))}"
+        listed = ",".join(f"{name}={value}" for name, value in variables.items())
+        given = [command, f"process_variables={listed}"] if listed else [command]
+        yield ["--environment_type=PROCESS", *(f"--environment_options={one}" for one in given)]
 
 
 @contextlib.contextmanager

@@ -12,8 +12,6 @@ import json
 import pathlib
 import random
 import signal
-import subprocess
-import sys
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -28,8 +26,8 @@ from tests.engines import cases, points, setups
 from tests.engines.flink.cluster import Cluster, cluster
 from tests.engines.points import STEPS, Points, Standing
 from tests.engines.test_flink import jobs, until
-from tests.engines.test_portable import command
-from tests.helpers.source import ROOT
+from tests.helpers import forks
+from tests.helpers.forks import Forked, command
 
 pytestmark = pytest.mark.slow
 
@@ -59,20 +57,17 @@ def a_job(folder: pathlib.Path, **changes: object) -> pathlib.Path:
 
 
 @contextlib.contextmanager
-def at_work(folder: pathlib.Path, options: list[str]) -> Iterator["subprocess.Popen[str]"]:
+def at_work(folder: pathlib.Path, options: list[str]) -> Iterator[Forked]:
     """The command of a job, in a process of its own."""
-    code = "import sys; from dp_pipelines.jobs.cli.main import main; sys.exit(main())"
-    asked = ["run", str(folder / "job.yaml"), "--output", str(folder / "out"), "--runner", "flink", *options]
-    process = subprocess.Popen([sys.executable, "-c", code, *asked], stderr=subprocess.PIPE, text=True, cwd=ROOT)
+    process = Forked("run", folder / "job.yaml", "--output", folder / "out", "--runner", "flink", *options)
     try:
         yield process
     finally:
         process.kill()
-        with contextlib.suppress(ValueError):  # somebody has read all of it
-            process.communicate()
+        process.wait()
 
 
-def standing(watched: Points, step: str, driver: "subprocess.Popen[str]") -> Standing:
+def standing(watched: Points, step: str, driver: Forked) -> Standing:
     """The worker that stands at a step."""
     until(lambda: watched.reached(step) or driver.poll() is not None, PATIENCE)
     found = watched.reached(step)
@@ -141,7 +136,7 @@ def test_a_run_outlives_the_death_of_one_in_the_middle_of_a_step(
     (tmp_path / "points").mkdir()
     watched, left, again = Points(tmp_path / "points"), [], dict[str, float]()
     a_job(tmp_path)
-    with setups.worker_script(**{points.VARIABLE: watched.folder}) as options:
+    with setups.worker_script(**{forks.POINTS: watched.folder}) as options:
         with at_work(tmp_path, [*setups.on(running, 2, ships=True), *options]) as driver:
             watched.arm(steps[0])
             for step, following in itertools.zip_longest(steps, steps[1:]):
@@ -183,7 +178,7 @@ def test_a_death_that_the_engine_does_not_mend_publishes_nothing_and_the_same_co
     watched = Points(tmp_path / "points")
     watched.arm("write")
     a_job(tmp_path)
-    with setups.worker_script(**{points.VARIABLE: watched.folder}) as options:
+    with setups.worker_script(**{forks.POINTS: watched.folder}) as options:
         with at_work(tmp_path, [jar, "--parallelism=1", *options]) as driver:
             standing(watched, "write", driver)
             assert watched.killed("write")
@@ -226,7 +221,7 @@ def test_the_same_command_ends_the_job_of_a_killed_driver_and_begins_anew(
     else:
         a_job(tmp_path)
     before = jobs(running)
-    with setups.worker_script(**{points.VARIABLE: watched.folder}) as options:
+    with setups.worker_script(**{forks.POINTS: watched.folder}) as options:
         asked = [*setups.on(running, 2, ships=True), *options]
         with at_work(tmp_path, asked) as driver:
             worker = standing(watched, step, driver)["worker"]

@@ -29,7 +29,7 @@ from tests.engines.cases import Case
 from tests.engines.conftest import Compute
 from tests.engines.exact import Dump
 from tests.engines.flink.cluster import Cluster, free_ports
-from tests.engines.test_portable import command
+from tests.helpers.forks import command
 from tests.helpers.source import ROOT
 
 pytestmark = pytest.mark.slow

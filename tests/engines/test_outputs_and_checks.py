@@ -14,7 +14,7 @@ import pytest
 
 from dp_pipelines.jobs.outputs.text_tables import FORMATS
 from tests.engines import cases, setups
-from tests.engines.test_portable import command
+from tests.helpers.forks import command
 
 pytestmark = pytest.mark.slow
 

@@ -6,8 +6,6 @@ those of a cluster do. Not covered: engines in Java (`test_flink`, `test_spark`)
 
 import json
 import pathlib
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
@@ -24,6 +22,7 @@ from tests.engines import cases, exact, setups
 from tests.engines.cases import Case
 from tests.engines.conftest import Compute
 from tests.engines.exact import Dump
+from tests.helpers.forks import command
 
 Expected = Callable[[Case], Dump]
 
@@ -120,11 +119,3 @@ def test_a_whole_run_is_published_and_charged_once(tmp_path: pathlib.Path) -> No
     assert (tmp_path / "out" / "weekly.parquet").is_file()
     assert "exception sampling is switched off" in first.stderr
     assert not [path for path in tmp_path.iterdir() if "staging" in path.name or "doctor" in path.name]
-
-
-def command(*arguments: object) -> "subprocess.CompletedProcess[str]":
-    """The command line in a process of its own."""
-    code = "import sys; from dp_pipelines.jobs.cli.main import main; sys.exit(main())"
-    return subprocess.run(
-        [sys.executable, "-c", code, *map(str, arguments)], capture_output=True, text=True, timeout=240
-    )

@@ -15,7 +15,7 @@ from tests.engines import cases, exact, setups
 from tests.engines.cases import Case
 from tests.engines.conftest import Compute
 from tests.engines.exact import Dump
-from tests.engines.test_portable import command
+from tests.helpers.forks import command
 
 pytestmark = pytest.mark.slow
 

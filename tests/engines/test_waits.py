@@ -12,15 +12,16 @@ from collections.abc import Iterator
 import pytest
 
 from dp_pipelines.ledger.ledger import DEFAULT_NAME, Ledger
-from tests.engines import points, setups
+from tests.engines import setups
 from tests.engines.flink.cluster import Cluster, cluster
 from tests.engines.points import Points
 from tests.engines.test_faults import a_job, at_work, of_the_second_attempt_alone, released, standing
-from tests.engines.test_portable import command
+from tests.helpers import forks
+from tests.helpers.forks import command
 
 pytestmark = pytest.mark.slow
 
-ATTEMPTS = 6
+ATTEMPTS = 3
 
 DELAY = 1.0
 """Seconds before each, as `tests.engines.flink.cluster` sets them."""
@@ -35,7 +36,7 @@ SLOWLY = 60.0
 """Seconds that a busy machine may add: less than another wait of five minutes, with which Flink comes."""
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def running() -> Iterator[Cluster]:
     with cluster(setups.built(setups.FLINK_JAR), attempts=ATTEMPTS, slot_wait=int(1000 * SLOT_WAIT)) as made:
         yield made
@@ -54,7 +55,7 @@ def test_a_run_says_what_it_waits_for_ends_in_time_and_goes_on_once_that_is_ther
     watched = Points(folder / "points")
     watched.arm("write")
     a_job(folder)
-    with setups.worker_script(**{points.VARIABLE: watched.folder}) as options:
+    with setups.worker_script(**{forks.POINTS: watched.folder}) as options:
         asked = [*setups.on(running, 2, ships=True), *options]
         with at_work(folder, asked) as driver:
             found = standing(watched, "write", driver)

@@ -4,47 +4,84 @@ In: a copy of the distribution in which the folder of an extension is missing. O
 exit codes. Not covered: types and all tests of the core without the folder.
 """
 
+import contextlib
 import json
 import os
 import pathlib
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 import dp_pipelines.transforms
 from dp_pipelines import extensions
+from dp_pipelines.jobs.cli import main
 from dp_pipelines.jobs.spec import job_schemas
 from tests.helpers.source import PACKAGE_FOLDERS, ROOT, modules
 
-IMPORT_ALL = "import importlib, sys\nfor name in sys.argv[1:]: importlib.import_module(name)"
 
-
-def without(extension: str, folder: pathlib.Path) -> pathlib.Path:
-    """Copy the distribution, less one extension.
-
-    Args:
-        extension: the name of its folder.
-        folder: an empty one.
-    """
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """Return a copy of the distribution. All tests share it, so that its modules are compiled once."""
+    folder = tmp_path_factory.mktemp("copy")
     ignored = shutil.ignore_patterns("__pycache__")
     for package, source in PACKAGE_FOLDERS.items():
         shutil.copytree(ROOT / source, folder.joinpath(*package.split(".")), ignore=ignored, dirs_exist_ok=True)
-    shutil.rmtree(folder / "dp_pipelines" / "extensions" / extension)
     return folder
 
 
-def python(folder: pathlib.Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run an interpreter that finds the copy before the checkout."""
-    return subprocess.run(
-        [sys.executable, *arguments],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(folder)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+@contextlib.contextmanager
+def without(extension: str, copy: pathlib.Path) -> Iterator[pathlib.Path]:
+    """Take an extension out of the copy meanwhile, and return its folder, which does not exist then."""
+    folder, aside = copy / "dp_pipelines" / "extensions" / extension, copy / extension
+    folder.rename(aside)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        aside.rename(folder)
+
+
+def python(copy: pathlib.Path, program: str, *arguments: str, folder: pathlib.Path) -> str:
+    """Return what a program prints that finds the copy before the checkout and ends well.
+
+    Args:
+        copy: of the distribution.
+        program: in Python.
+        arguments: of it.
+        folder: it begins there.
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", program, *arguments],
+        cwd=folder, env={**os.environ, "PYTHONPATH": str(copy)}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+COMMANDS = """
+import contextlib, io, json, sys
+from dp_pipelines.jobs.cli import main
+answers = []
+for command in json.loads(sys.argv[1]):
+    with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()) as err:
+        try:
+            code = main.main(command)
+        except SystemExit as end:
+            code = end.code or 0
+    answers.append([code, out.getvalue(), err.getvalue()])
+print(json.dumps(answers))
+"""
+"""A program that runs commands one after the other, and prints their exit codes, output and messages."""
+
+
+def answers(copy: pathlib.Path, folder: pathlib.Path, *commands: tuple[str, ...]) -> list[tuple[int, str, str]]:
+    """Return the exit code, the output and the messages of each command, in a process over the copy."""
+    given: list[Any] = json.loads(python(copy, COMMANDS, json.dumps(commands), folder=folder))
+    return [tuple(answer) for answer in given]
 
 
 def commands() -> list[tuple[str, str]]:
@@ -53,34 +90,21 @@ def commands() -> list[tuple[str, str]]:
     return [(name, extension) for kind, name, extension in named if kind == "command"]
 
 
+@pytest.mark.parametrize("has_bytecode", [False, True], ids=["no folder", "a folder of bytecode alone"])
 @pytest.mark.parametrize(("name", "extension"), commands())
 def test_a_deleted_extension_takes_its_command_and_help_with_it(
-    name: str, extension: str, tmp_path: pathlib.Path
+    name: str, extension: str, has_bytecode: bool, copy: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
-    copy = without(extension, tmp_path)
-    command = ("-m", "dp_pipelines.jobs.cli.main")
-    listing = python(copy, *command, "--help")
-    assert listing.returncode == 0
-    assert f"\n    {name} " in python(ROOT, *command, "--help").stdout
-    assert f"\n    {name} " not in listing.stdout
-    for arguments in ((name, "job.yaml"), (name, "--help")):
-        refused = python(copy, *command, *arguments)
-        assert refused.returncode == 2
-        assert refused.stderr.startswith(
-            f"error: command '{name}': needs the extension '{extension}', which is not installed"
-        )
-        assert refused.stdout == ""
-
-
-@pytest.mark.parametrize(("name", "extension"), commands())
-def test_a_folder_of_bytecode_alone_is_not_an_extension(name: str, extension: str, tmp_path: pathlib.Path) -> None:
-    copy = without(extension, tmp_path)
-    (copy / "dp_pipelines" / "extensions" / extension / "__pycache__").mkdir(parents=True)
-    refused = python(copy, "-m", "dp_pipelines.jobs.cli.main", name, "job.yaml")
-    assert refused.returncode == 2
-    assert "which is not installed" in refused.stderr
-    listing = python(copy, "-m", "dp_pipelines.jobs.cli.main", "--help")
-    assert (listing.returncode, listing.stderr) == (0, "")
+    with without(extension, copy) as gone:
+        if has_bytecode:
+            (gone / "__pycache__").mkdir(parents=True)
+        listing, *refused = answers(copy, tmp_path, ("--help",), (name, "job.yaml"), (name, "--help"))
+    assert (listing[0], listing[2]) == (0, "")
+    assert f"\n    {name} " in main.parser().format_help()
+    assert f"\n    {name} " not in listing[1]
+    for code, out, message in refused:
+        assert (code, out) == (2, "")
+        assert message.startswith(f"error: command '{name}': needs the extension '{extension}', which is not installed")
 
 
 def public_names() -> list[tuple[str, str, str]]:
@@ -93,22 +117,34 @@ def public_names() -> list[tuple[str, str, str]]:
     ]
 
 
+NAMES = """
+import importlib, json, sys
+facade, name, other = sys.argv[1:]
+answers = []
+for program in (f"from {facade} import {name}", f"import {facade}\\n{facade}.{name}", f"from {facade} import {other}"):
+    try:
+        exec(program, {})
+        answers.append("imported")
+    except ImportError as error:
+        answers.append(str(error))
+offered = {}
+exec(f"from {facade} import *", offered)
+print(json.dumps([*answers, name in offered, name in dir(importlib.import_module(facade))]))
+"""
+"""A program that imports a name of a facade and another one, and prints what came of it and whether the name is offered."""
+
+
 @pytest.mark.parametrize(("facade", "name", "extension"), public_names())
 def test_a_deleted_extension_takes_its_public_names_with_it(
-    facade: str, name: str, extension: str, tmp_path: pathlib.Path
+    facade: str, name: str, extension: str, copy: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
-    message = f"ImportError: name '{name}': needs the extension '{extension}', which is not installed"
-    copy = without(extension, tmp_path)
-    for program in (f"from {facade} import {name}", f"import {facade}\n{facade}.{name}"):
-        assert python(ROOT, "-c", program).returncode == 0
-        refused = python(copy, "-c", program)
-        assert refused.returncode == 1
-        assert message in refused.stderr.splitlines()[-1]
-    others = f"from {facade} import PrivateCount" if facade.endswith("transforms") else f"from {facade} import Plan"
-    assert python(copy, "-c", others).returncode == 0
-    offered = f"from {facade} import *\nimport {facade}\nprint('{name}' in globals(), '{name}' in dir({facade}))"
-    assert python(ROOT, "-c", offered).stdout == "True True\n"
-    assert python(copy, "-c", offered).stdout == "False False\n"
+    arguments = (facade, name, "PrivateCount" if facade.endswith("transforms") else "Plan")
+    assert json.loads(python(copy, NAMES, *arguments, folder=tmp_path)) == [*["imported"] * 3, True, True]
+    with without(extension, copy):
+        taken, reached, *others = json.loads(python(copy, NAMES, *arguments, folder=tmp_path))
+    assert others == ["imported", False, False]
+    for message in (taken, reached):
+        assert message.startswith(f"name '{name}': needs the extension '{extension}', which is not installed")
 
 
 def features(kinds: tuple[str, ...]) -> dict[str, list[tuple[str, str]]]:
@@ -129,32 +165,28 @@ source: {csv: rows.csv, types: {customer: string}}
 stages: {all: {kind: aggregate, partition_by: [], bounds: {max_contributions_per_partition: 1}, metrics: {n: {kind: count}}}}
 """
 SOURCE = "source: {csv: rows.csv, types: {customer: string}}"
-COMMANDS = (
-    "import json, sys\nfrom dp_pipelines.jobs.cli import main\nfor c in json.loads(sys.argv[1]): print(main.main(c))"
-)
-"""A program that runs commands one after the other and prints the exit code of each."""
 
 
 @pytest.mark.parametrize("extension", features(("reader", "output")))
-def test_a_deleted_extension_takes_its_keys_of_job_files_with_it(extension: str, tmp_path: pathlib.Path) -> None:
-    copy = without(extension, tmp_path / "copy")
+def test_a_deleted_extension_takes_its_keys_of_job_files_with_it(
+    extension: str, copy: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
     named = features(("reader", "output"))[extension]
-    commands = []
     for kind, name in named:
         changed = (
             JOB.replace(SOURCE, f"source: {{{name}: rows}}") if kind == "reader" else f"{JOB}outputs: {{{name}: lake}}"
         )
         (tmp_path / f"{kind}-{name}.yaml").write_text(changed)
-        commands.append(["plan", str(tmp_path / f"{kind}-{name}.yaml")])
     (tmp_path / "job.yaml").write_text(JOB)
-    refused = python(copy, "-c", COMMANDS, json.dumps([*commands, ["plan", str(tmp_path / "job.yaml")]]))
-    assert refused.stdout.startswith("2\n" * len(commands))
-    assert refused.stdout.endswith("\n0\n"), "a job without these keys has a plan"
-    for (kind, name), line in zip(named, refused.stderr.splitlines()[: len(named)], strict=True):
+    plans = [("plan", f"{kind}-{name}.yaml") for kind, name in named]
+    with without(extension, copy):
+        *refused, planned, printed = answers(copy, tmp_path, *plans, ("plan", "job.yaml"), ("schema",))
+    assert planned[0] == 0, "a job without these keys has a plan"
+    for (kind, name), (code, _, message) in zip(named, refused, strict=True):
         place = f"{'source' if kind == 'reader' else 'outputs'}.{name}"
-        assert f": {place}: needs the extension '{extension}', which is not installed; install " in line
-    printed = python(copy, "-m", "dp_pipelines.jobs.cli.main", "schema").stdout
-    schema, whole = json.loads(printed), job_schemas.schema()
+        assert code == 2
+        assert f": {place}: needs the extension '{extension}', which is not installed; install " in message
+    schema, whole = json.loads(printed[1]), job_schemas.schema()
     for kind, name in named:
         for part in ("SourceModel", "TableModel") if kind == "reader" else ("OutputsModel",):
             assert name in whole["$defs"][part]["properties"]
@@ -167,22 +199,23 @@ def test_a_deleted_extension_takes_its_keys_of_job_files_with_it(extension: str,
     [(name, extension) for extension, named in features(("runner",)).items() for _, name in named],
 )
 def test_a_deleted_extension_takes_its_runner_and_help_with_it(
-    name: str, extension: str, tmp_path: pathlib.Path
+    name: str, extension: str, copy: pathlib.Path, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    copy, command = without(extension, tmp_path / "copy"), ("-m", "dp_pipelines.jobs.cli.main", "run")
     (tmp_path / "rows.csv").write_text("customer\na\n")
     (tmp_path / "job.yaml").write_text(JOB)
-    job = ("../job.yaml", "--output", "../out", "--ledger", "none")
-    refused = python(copy, *command, *job, "--runner", name)
-    assert refused.returncode == 2
-    assert refused.stderr.startswith(
-        f"error: --runner {name}: needs the extension '{extension}', which is not installed"
-    )
-    assert not (tmp_path / "out").exists()
-    listing = python(copy, *command, "--help").stdout
-    assert name in python(ROOT, *command, "--help").stdout
-    assert name not in listing
-    assert python(copy, *command, *job).returncode == 0, "another runner carries the job out"
+    job, helped = ("run", "job.yaml", "--output", "out", "--ledger", "none"), ("run", "--help")
+    with without(extension, copy):
+        listing, refused = answers(copy, tmp_path, helped, (*job, "--runner", name))
+        assert not (tmp_path / "out").exists()
+        [by_another_runner] = answers(copy, tmp_path, job)
+    assert refused[0] == 2
+    assert refused[2].startswith(f"error: --runner {name}: needs the extension '{extension}', which is not installed")
+    with pytest.raises(SystemExit):
+        main.main(list(helped))
+    assert name in capsys.readouterr().out
+    assert name not in listing[1]
+    assert by_another_runner[0] == 0
+    assert (tmp_path / "out").exists()
 
 
 STATEMENT_JOB = """
@@ -198,6 +231,7 @@ stages:
 """
 
 WITHOUT_STATEMENTS = """
+import contextlib, io
 import pyarrow as pa, pyarrow.parquet
 import dp_pipelines as dp
 from dp_pipelines.jobs.cli import main
@@ -205,7 +239,9 @@ from dp_pipelines.jobs.spec import stage_keys
 
 pyarrow.parquet.write_table(pa.table({"customer": [1, 2]}), "rows.parquet")
 assert main.main(["plan", "by_hand.yaml"]) == 0
-assert main.main(["plan", "statement.yaml"]) == 2
+with contextlib.redirect_stderr(io.StringIO()) as message:
+    assert main.main(["plan", "statement.yaml"]) == 2
+print(message.getvalue())
 assert stage_keys.trials() == {}
 session = dp.Session("rows.parquet", privacy_unit="customer", dataset="notebook", epsilon=1, delta=1e-6)
 try:
@@ -216,27 +252,56 @@ assert main.main(["schema"]) == 0
 """
 
 
-def test_a_deleted_extension_takes_its_key_of_stages_with_it(tmp_path: pathlib.Path) -> None:
-    copy = without("sql_select", tmp_path)
-    (copy / "statement.yaml").write_text(STATEMENT_JOB)
+def test_a_deleted_extension_takes_its_key_of_stages_with_it(copy: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    (tmp_path / "statement.yaml").write_text(STATEMENT_JOB)
     by_hand = STATEMENT_JOB.replace("select: SELECT count(*) AS n FROM source", "metrics: {n: {kind: count}}")
-    (copy / "by_hand.yaml").write_text(by_hand.replace("kind: aggregate", "kind: aggregate\n    partition_by: []"))
-    done = python(copy, "-c", WITHOUT_STATEMENTS)
-    assert done.returncode == 0, done.stderr
+    (tmp_path / "by_hand.yaml").write_text(by_hand.replace("kind: aggregate", "kind: aggregate\n    partition_by: []"))
+    with without("sql_select", copy):
+        printed = python(copy, WITHOUT_STATEMENTS, folder=tmp_path)
     needed = "needs the extension 'sql_select', which is not installed; install "
-    assert f"error: statement.yaml:10: stages.all.select: {needed}" in done.stderr
-    assert f"refused: statement: {needed}" in done.stdout
+    assert f"error: statement.yaml:10: stages.all.select: {needed}" in printed
+    assert f"refused: statement: {needed}" in printed
     assert "SelectStage" in json.dumps(job_schemas.schema())
-    assert "SelectStage" not in done.stdout
+    assert "SelectStage" not in printed
 
 
-FOLDERS = sorted(path.parent.name for path in (ROOT / "dp_pipelines" / "extensions").glob("*/__init__.py"))
+IMPORT_ALL = """
+import importlib.util, os, pathlib, sys
+
+core, extensions, folder = sys.argv[1].split(), sys.argv[2].split(), pathlib.Path("dp_pipelines/extensions")
+names = {path.parent.name for path in folder.glob("*/__init__.py")}
+for name in names:
+    (folder / name).rename(name)
+for module in core:
+    importlib.import_module(module)
+for name in names:
+    pathlib.Path(name).rename(folder / name)
+for name in sorted(names):
+    (folder / name).rename(name)
+    importlib.invalidate_caches()
+    child = os.fork()
+    if child == 0:
+        gone = f"dp_pipelines.extensions.{name}"
+        for module in extensions:
+            if f"{module}.".startswith(f"{gone}."):
+                continue
+            importlib.import_module(module)
+        assert importlib.util.find_spec(gone) is None
+        os._exit(0)
+    _, status = os.waitpid(child, 0)
+    assert status == 0, f"not every module is imported without {name}"
+    pathlib.Path(name).rename(folder / name)
+    print(name)
+"""
+"""A program that imports the core without any extension, and then, for each extension, all the others without that one."""
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("extension", FOLDERS)
-def test_without_an_extension_every_other_module_is_imported(extension: str, tmp_path: pathlib.Path) -> None:
-    gone = f"dp_pipelines.extensions.{extension}"
-    rest = [name for name in modules() if name != gone and not name.startswith(f"{gone}.")]
-    done = python(without(extension, tmp_path), "-c", IMPORT_ALL, *rest)
-    assert done.returncode == 0, done.stderr
+def test_without_an_extension_every_other_module_is_imported(copy: pathlib.Path) -> None:
+    first = "dp_pipelines.extensions."
+    others = [name for name in modules() if name.startswith(first)]
+    core = [name for name in modules() if not name.startswith(first)]
+    printed = python(copy, IMPORT_ALL, " ".join(core), " ".join(others), folder=copy)
+    assert printed.split() == sorted(
+        path.parent.name for path in (ROOT / first.replace(".", "/")).glob("*/__init__.py")
+    )

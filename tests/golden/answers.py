@@ -5,6 +5,7 @@ exit code and where the message points. Holds: words for people are left out, so
 """
 
 import contextlib
+import functools
 import hashlib
 import io
 import json
@@ -13,13 +14,17 @@ import re
 
 import yaml
 
-from dp_pipelines.errors import RequestError
+from dp_pipelines.errors import DpError, RequestError
 from dp_pipelines.jobs.beam_yaml.transforms import DpAggregate
 from dp_pipelines.jobs.cli import main
+from dp_pipelines.jobs.cli.shown_plan import ShownPlan
+from dp_pipelines.jobs.request.joined_tables import with_limits
 from dp_pipelines.jobs.request.queries import queries
-from dp_pipelines.jobs.request.request import check
+from dp_pipelines.jobs.request.request import Request, check
+from dp_pipelines.jobs.run.run import cached_plan
 from dp_pipelines.jobs.runners import engines
 from dp_pipelines.jobs.spec import from_query, job_file
+from dp_pipelines.jobs.terminal import summary
 from dp_pipelines.jobs.terminal.progress import Progress
 from tests.engines import exact
 from tests.golden import jobs, rows, wrong
@@ -48,6 +53,7 @@ SAID_OF_NOISE = (
     "noise_of_others_without",
     "expected_auc",
     "votes",
+    "histograms_of",
 )
 """What `plan --json` computes from the noise that it prints anyway: tests/planning is about that."""
 
@@ -72,11 +78,20 @@ def write(folder: pathlib.Path, number: int, name: str = "job.yaml") -> pathlib.
 
 
 def plan(folder: pathlib.Path, number: int) -> str:
-    """What is planned for a job: all that is printed as JSON, its records among it, but for words about it."""
-    said = call("plan", write(folder, number), "--json")
-    if said.code:
+    """What is planned for a job: all that the command prints as JSON, its records among it, but for words about it."""
+    try:
+        asked = request_of(folder, number)
+        made = with_limits(cached_plan(asked.file, asked.stages, asked.asked).to_json(), asked.file.job)
+    except DpError:
+        said = call("plan", write(folder, number), "--json")
         return f"exit {said.code} at {places(said.err)}"
-    content = json.loads(said.out)
+    shown = ShownPlan(stages=asked.stages, plan=made, groups=(), request=asked)
+    return digest_of_plan(summary.as_json(shown.to_json()))
+
+
+def digest_of_plan(printed: str) -> str:
+    """Return the digest of a plan as the command prints it, without words about it."""
+    content = json.loads(printed)
     for stage in content["stages"]:
         for described in (stage, *stage["metrics"].values()):
             for key in SAID_OF_NOISE:
@@ -84,10 +99,26 @@ def plan(folder: pathlib.Path, number: int) -> str:
     return digest(content)
 
 
+@functools.cache
+def file_of(folder: pathlib.Path, number: int) -> job_file.JobFile:
+    """Return the file of a made-up job, read once for all tests of this process."""
+    return job_file.load(str(write(folder, number)))
+
+
+@functools.cache
+def request_of(folder: pathlib.Path, number: int) -> Request:
+    """Return what a made-up job asks for, checked once for all tests of this process.
+
+    Raises:
+        RequestError: it is refused.
+    """
+    return check(file_of(folder, number), [])
+
+
 def run(folder: pathlib.Path, number: int) -> str:
     """What a run of a job is: the hash by which a ledger and a folder know it again."""
     try:
-        return check(job_file.load(str(write(folder, number))), []).content
+        return request_of(folder, number).content
     except RequestError as error:
         return f"refused at {places(str(error))}"
 
@@ -95,7 +126,7 @@ def run(folder: pathlib.Path, number: int) -> str:
 def asked(folder: pathlib.Path, number: int) -> dict[str, list[str]]:
     """What a run of each aggregate stage is where a session asks for its query, and where a pipeline of Beam YAML does."""
     try:
-        file = job_file.load(str(write(folder, number)))
+        file = file_of(folder, number)
         of_stages = queries(file)
     except RequestError:
         return {}
@@ -129,7 +160,9 @@ def statistics(folder: pathlib.Path, number: int) -> dict[str, str]:
     # A name of its own: plans of a path are kept for the next engine.
     job, staged = write(folder, number, f"job-{number}.yaml"), folder / f"staged-{number}"
     staged.mkdir()
-    with engines.engine("direct", []) as engine:
+    with engines.engine(
+        "local", []
+    ) as engine:  # all engines have the same (tests/engines), and this one is the fastest
         found = exact.dump(job, engine, Progress(io.StringIO()), staged)
     return {
         name: value if isinstance(value, str) else digest(sorted(map(repr, value.to_pylist())))

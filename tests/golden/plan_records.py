@@ -6,14 +6,12 @@ tests/accounting and tests/planning compute from such records.
 """
 
 import json
-import pathlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from dp_pipelines.accounting.mechanism_record import MechanismRecord
-from dp_pipelines.jobs.request.preview import looked_at
+from dp_pipelines.jobs.request.request import Request
 from dp_pipelines.jobs.run.run import cached_plan, plan_of
-from dp_pipelines.jobs.spec import job_file
 from dp_pipelines.plan_stages import sharing
 from dp_pipelines.planning.plan import Plan
 
@@ -48,23 +46,22 @@ Content = dict[str, Any]
 """What is compared of one plan: `scales`; `parts`, a list with share and choices; `records`; and `last run`, if runs differ."""
 
 
-def planned(path: pathlib.Path, choices: Content | None = None) -> Plan:
-    """Return the plan of a job file.
+def planned(asked: Request, choices: Content | None = None) -> Plan:
+    """Return the plan of a job.
 
     Args:
-        path: the job file.
+        asked: what the job asks for.
         choices: what `content` returned for the same job, so that no noise is searched for. None calibrates, or takes the plan of
             the same job and code from the user's cache.
 
     Raises:
-        RequestError: the job is refused, or the choices are not those of a plan for it.
+        RequestError: the choices are not those of a plan for it.
         BudgetError: the budget cannot be met.
     """
-    file = job_file.load(str(path))
-    stages, _, _ = looked_at(file, [])
     if choices is None:
-        return cached_plan(file, stages)
-    return plan_of(file, stages, {"split": file.job.budget.split, "sharing": sharing.NOW.number, **_frozen(choices)})
+        return cached_plan(asked.file, asked.stages, asked.asked)
+    frozen = {"split": asked.file.job.budget.split, "sharing": sharing.NOW.number, **_frozen(choices)}
+    return plan_of(asked.file, asked.stages, frozen)
 
 
 def role(part: str, stage: str) -> str:

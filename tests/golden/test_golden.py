@@ -64,15 +64,20 @@ def test_a_plan_and_all_its_records_are_what_they_were(folder: pathlib.Path, num
     assert answers.plan(folder, int(number)) == PLANS[number]
 
 
+def test_the_command_prints_such_a_plan(folder: pathlib.Path) -> None:
+    said = answers.call("plan", answers.write(folder, 0), "--json")
+    assert answers.digest_of_plan(said.out) == PLANS["0"]
+
+
 def test_every_job_that_is_planned_has_records() -> None:
     assert list(RECORDS) == [number for number, answer in PLANS.items() if not str(answer).startswith("exit")]
 
 
 @pytest.mark.parametrize("number", list(RECORDS))
 def test_the_records_of_a_plan_follow_from_its_choices_as_before(folder: pathlib.Path, number: str) -> None:
-    path, golden = answers.write(folder, int(number)), RECORDS[number]
+    golden = RECORDS[number]
     assert isinstance(golden, dict)
-    plan = plan_records.planned(path, golden)
+    plan = plan_records.planned(answers.request_of(folder, int(number)), golden)
     found = list(plan_records.differences(golden, plan_records.content(plan)))
     assert not found, "\n".join([f"job {number}:", *found])
 
@@ -81,9 +86,8 @@ def test_the_records_of_a_plan_follow_from_its_choices_as_before(folder: pathlib
 def test_the_search_for_the_noise_makes_the_choices_that_it_made(folder: pathlib.Path, number: str) -> None:
     golden = RECORDS[number]
     assert isinstance(golden, dict)
-    found = list(
-        plan_records.differences(golden, plan_records.content(plan_records.planned(answers.write(folder, int(number)))))
-    )
+    plan = plan_records.planned(answers.request_of(folder, int(number)))
+    found = list(plan_records.differences(golden, plan_records.content(plan)))
     assert not found, "\n".join([f"job {number}:", *found])
 
 

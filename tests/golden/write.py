@@ -29,7 +29,7 @@ def main(*, only_new: bool = False) -> None:
                 if not str(plans[name]).startswith("exit") and answers.is_fixed(number):
                     totals[name] = answers.statistics(folder, number)
             if name not in records and not str(plans[name]).startswith("exit"):
-                records[name] = plan_records.content(plan_records.planned(answers.write(folder, number)))
+                records[name] = plan_records.content(plan_records.planned(answers.request_of(folder, number)))
             if name not in asked:
                 asked[name] = answers.asked(folder, number)
         for given in wrong.inputs():

@@ -26,6 +26,17 @@ def bits_of(words: NDArray[np.uint64], width: int) -> NDArray[np.float32]:
     return (((words[:, None] >> shifts) & np.uint64(1)).astype(np.float32) * 2) - 1
 
 
+def times_set(words: NDArray[np.uint64]) -> NDArray[np.int64]:
+    """Return in how many words each of the 64 bits is set.
+
+    >>> times_set(np.array([5, 4], dtype=np.uint64))[:3].tolist()
+    [1, 0, 2]
+    """
+    octets = words.astype("<u8").view(np.uint8).reshape(-1, 8)
+    counts: NDArray[np.int64] = np.unpackbits(octets, axis=1, bitorder="little").sum(axis=0, dtype=np.int64)
+    return counts
+
+
 def unfair_bits(words: NDArray[np.uint64], width: int) -> list[str]:
     """Describe bits that are set too often or too rarely, and pairs of bits that agree too often or too rarely.
 
@@ -39,7 +50,7 @@ def unfair_bits(words: NDArray[np.uint64], width: int) -> list[str]:
     ['bit 0 is -1000 off', 'bit 1 is -1000 off']
     """
     blocks = [words[start : start + BLOCK] for start in range(0, len(words), BLOCK)]
-    sums = sum(bits_of(block, width).sum(axis=0) for block in blocks)
+    sums = 2 * sum(times_set(block)[:width] for block in blocks) - len(words)
     bound = math.sqrt(2 * len(words) * math.log(2 * 6176 / FALSE_ALARM))
     found = [f"bit {bit} is {total:.0f} off" for bit, total in enumerate(sums) if abs(total) > bound]
     signs = bits_of(words[:PAIRED], width)  # float32 holds sums of fewer than 2^24 signs exactly
@@ -53,7 +64,8 @@ def unfair_bits(words: NDArray[np.uint64], width: int) -> list[str]:
 
 def repeats(words: NDArray[np.uint64]) -> int:
     """Return how many words came before."""
-    return len(words) - len(np.unique(words))
+    ordered = np.sort(words)  # `np.unique` looks words up in a hash table, which takes 20 times as long
+    return int((ordered[1:] == ordered[:-1]).sum())
 
 
 def most_repeats(number: int, width: int) -> int:

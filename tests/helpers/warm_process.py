@@ -1,12 +1,13 @@
-"""Runs the command line in forks of one process that has imported what runs need, and has done nothing else.
+"""Runs the command line, or a program, in forks of one process that has imported what runs need, and has done nothing else.
 
-In: the arguments of the command line, and a point at which the process dies (`tests.helpers.killed`). Out: the exit status and
-what was written, as of `subprocess.run`. Holds: each command is a process of its own, with its own folder, environment and
-streams; the process from which it is forked has run no command, opened no file and started no thread of Python. Not covered: how
-long imports take, and which of them a command needs (`tests/jobs/cli/test_loaded.py`).
+In: the arguments of the command line, and a point at which the process dies (`tests.helpers.killed`); or a program. Out: the
+exit status and what was written, as of `subprocess.run`. Holds: each command is a process of its own, with its own folder,
+environment and streams; the process from which it is forked has run no command, opened no file and started no thread of Python.
+Not covered: how long imports take, and which of them a command needs (`tests/jobs/cli/test_loaded.py`).
 
-Half of the time of a small run goes into imports. As a script, this module is the process that is forked. The children of
-multiprocessing's fork server would end without what a process does at its exit, such as deleting temporary folders.
+Two thirds of the time of a small run go into imports, models and templates, which all commands share. As a script, this module is
+the process that is forked. The children of multiprocessing's fork server would end without what a process does at its exit, such
+as deleting temporary folders.
 """
 
 import atexit
@@ -14,6 +15,7 @@ import contextlib
 import functools
 import gc
 import importlib
+import io
 import json
 import os
 import pathlib
@@ -23,25 +25,43 @@ import subprocess
 import sys
 import tempfile
 import threading
+import types
 from typing import Any
 
+from dp_pipelines.jobs.cli import main
+from dp_pipelines.jobs.run import plan_cache
+from dp_pipelines.jobs.runners import late_collection
+from dp_pipelines.jobs.spec import job_file
+from dp_pipelines.report import pages
 from tests.helpers import cpu_times
 from tests.helpers.source import ROOT
 
 SECONDS = 240
 """After which a command is ended."""
 
+NOBODY = "nobody"
+"""In place of a file: a pipe whose reader has left."""
+
 PACKAGES = (
     *("accounting", "ledger", "release", "report", "training.federated", "training.kernels", "training.teachers"),
-    *("jobs.outputs", "jobs.request", "jobs.run", "jobs.sql", "jobs.terminal"),
+    *("jobs.cli", "jobs.cli.arguments", "jobs.outputs", "jobs.request", "jobs.run", "jobs.sql", "jobs.terminal"),
 )
 """Packages of ours, all modules of which are imported."""
 
 OTHERS = (
-    *("duckdb", "pyarrow.dataset", "pyarrow.parquet", "rich._emoji_codes", "safetensors.numpy"),
-    "sqlalchemy.dialects.sqlite.pysqlite",
+    *("duckdb", "flint", "http.client", "pyarrow.dataset", "pyarrow.parquet", "rich._emoji_codes", "safetensors.numpy"),
+    *("sqlalchemy.dialects.sqlite.pysqlite", "dp_pipelines.jobs.runners.doctor"),
+    "dp_pipelines.jobs.runners.local_engine",
 )
-"""Modules of others that runs import."""
+"""Other modules that runs import."""
+
+JOB = """
+dataset: shop
+privacy_unit: customer
+budget: {epsilon: 1, delta: 0.1}
+source: {parquet: data}
+stages: {counts: {kind: aggregate, partition_by: [day], bounds: {max_contributions: 1}, metrics: {rows: {kind: count}}}}
+"""
 
 
 @functools.cache
@@ -63,6 +83,9 @@ def run(
     when: str = "before",
     which: int = 1,
     output: str | None = None,
+    errors: str | None = None,
+    program: str | None = None,
+    **environment: str,
 ) -> "subprocess.CompletedProcess[str]":
     """Run the command line in a process of its own.
 
@@ -72,15 +95,18 @@ def run(
         point: at which the process dies, or `none`.
         when: `before` or `after` it.
         which: the number of times that the point is reached, from 1.
-        output: where its standard output goes, which is not read then; if None, it is given back.
+        output, errors: where its standard output and standard error go, a file or `NOBODY`; if None, they are given back.
+        program: Python to run as `python -c` does, in place of the command line.
+        environment: variables of its environment, besides those of this process.
 
     Raises:
         TimeoutError: it did not end in `SECONDS`.
     """
     with tempfile.TemporaryDirectory() as place:
         out, err = pathlib.Path(place) / "out", pathlib.Path(place) / "err"
-        request = {"arguments": arguments, "folder": str(folder), "point": [point, when, which]}
-        request |= {"environment": dict(os.environ), "out": output or str(out), "err": str(err)}
+        request: dict[str, Any] = {"arguments": arguments, "folder": str(folder), "point": [point, when, which]}
+        request |= {"environment": os.environ | environment, "program": program}
+        request |= {"out": output or str(out), "err": errors or str(err)}
         process = warm()
         assert process.stdin is not None
         assert process.stdout is not None
@@ -89,9 +115,10 @@ def run(
         wait_status, seconds = process.stdout.readline().split()
         cpu_times.add(float(seconds))
         code = os.waitstatus_to_exitcode(int(wait_status))
+        written = [stream.read_text() if stream.exists() else "" for stream in (out, err)]
         if code == -signal.SIGALRM:
-            raise TimeoutError(err.read_text())
-        return subprocess.CompletedProcess(arguments, code, "" if output else out.read_text(), err.read_text())
+            raise TimeoutError(written[1])
+        return subprocess.CompletedProcess(arguments, code, *written)
 
 
 def kill(arguments: list[str], *, folder: pathlib.Path, point: str, when: str, which: int = 1) -> None:
@@ -101,7 +128,7 @@ def kill(arguments: list[str], *, folder: pathlib.Path, point: str, when: str, w
 
 
 def import_all() -> None:
-    """Import what runs need."""
+    """Import what runs need, and make what each of them would make anew: the models of job files, and templates of pages."""
     for name in OTHERS:
         importlib.import_module(name)
     for package in PACKAGES:
@@ -109,6 +136,12 @@ def import_all() -> None:
         for module in pkgutil.iter_modules(found.__path__, f"{found.__name__}."):
             importlib.import_module(module.name)
     importlib.import_module("numba").njit(lambda: 0)()  # compiling anything makes Numba import most of its modules
+    main.parser()
+    plan_cache.code()
+    job_file.read(JOB, pathlib.Path("job.yaml"), "job.yaml")
+    templates = pages._environment(pages.SHARED)
+    for name in templates.list_templates():
+        templates.get_template(name)
 
 
 def serve() -> dict[str, Any]:
@@ -131,17 +164,20 @@ def become(request: dict[str, Any]) -> None:
     os.chdir(request["folder"])
     os.environ.clear()
     os.environ.update(request["environment"])
-    written = os.O_WRONLY | os.O_CREAT
-    streams = ((os.devnull, os.O_RDONLY), (request["out"], written), (request["err"], written))
-    for number, (path, flags) in enumerate(streams):
-        opened = os.open(path, flags, 0o600)
+    for number, path in enumerate((os.devnull, request["out"], request["err"])):
+        if path == NOBODY:
+            reader, opened = os.pipe()
+            os.close(reader)
+        else:
+            opened = os.open(path, os.O_WRONLY | os.O_CREAT if number else os.O_RDONLY, 0o600)
         os.dup2(opened, number)
         os.close(opened)
+    if os.environ.get("PYTHONUNBUFFERED"):  # as Python does at its start
+        sys.stdout = io.TextIOWrapper(io.FileIO(1, "w"), write_through=True)
     signal.alarm(SECONDS)
 
 
 if __name__ == "__main__":
-    from dp_pipelines.jobs.cli import main
     from tests.helpers import killed
 
     with contextlib.redirect_stderr(None):
@@ -152,5 +188,18 @@ if __name__ == "__main__":
     where, moment, count = asked["point"]
     if where != "none":
         killed.kill_at(where, moment, count)
+    if asked["program"] is not None:
+        sys.path[0], sys.argv = "", ["-c"]
+        sys.modules["__main__"] = types.ModuleType("__main__")
+        exec(asked["program"], vars(sys.modules["__main__"]))
+        sys.exit()
     sys.argv = ["dp-pipelines", *asked["arguments"]]
-    sys.exit(main.main())
+    try:
+        code: Any = main.main()
+    except SystemExit as end:  # of the parser
+        code = end.code
+    # To take apart what all commands share would be three quarters of the time of a small one.
+    atexit.unregister(late_collection._end)
+    atexit._run_exitfuncs()
+    sys.stderr.flush()
+    os._exit(code)

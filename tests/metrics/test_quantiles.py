@@ -179,7 +179,7 @@ def test_the_consistent_tree_is_that_of_least_squares(branching: int, depth: int
 def test_a_larger_rank_lies_no_lower(counts: list[float], ranks: list[float]) -> None:
     leaves = np.array([counts])
     tree = [leaves.reshape(1, 4, 4).sum(axis=2), leaves]
-    places = [float(descend(tree, np.array([rank]))[0]) for rank in sorted(ranks)]
+    places = descend(tree, np.array([sorted(ranks)]))[0].tolist()
     assert all(0 <= place <= 1 for place in places)
     assert all(low <= high + 1e-12 for low, high in itertools.pairwise(places))
 

@@ -37,6 +37,7 @@ def exchange(module: str, file: str, codes: Codes) -> None:
         LookupError: a name has more or fewer functions than the text has.
     """
     loaded: dict[str, list[types.FunctionType]] = defaultdict(list)
+    gc.unfreeze()  # objects that are left out of searches are not listed
     for one in gc.get_objects():
         if (
             type(one) is types.FunctionType  # other objects may raise when they are asked for their class

@@ -32,6 +32,10 @@ NOT_FOR_USERS = ("dev", "bench", "docs")
 """Extras for work on the library itself."""
 
 
+UNSET = ("PYTHONDONTWRITEBYTECODE", "PYTHONPATH", "VIRTUAL_ENV")
+"""Variables that the tour does not see: with the first, every process of it would compile all modules that it imports."""
+
+
 class PackagesError(Exception):
     """A command failed."""
 
@@ -92,7 +96,7 @@ def toured(way: str, work: pathlib.Path, uv: pathlib.Path, python: str, only: li
     call(uv, "pip", "check", "--quiet", "--python", own, cwd=work)
     print(f"== {way} versions, installed in {time.monotonic() - began:.0f} s: {', '.join(extras)}", flush=True)
     options = [word for words in only for word in ("--only", words)]
-    variables = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
+    variables = {name: value for name, value in os.environ.items() if name not in UNSET}
     call(own, "-m", "tests.packages.tour", "--complete", *options, cwd=work / "clone", env=variables)
 
 

@@ -124,10 +124,10 @@ def test_what_is_above_the_least_loss_is_that_of_steps_on_a_quadratic(average: f
     above += (
         EVERY.curvature
         * EVERY.middle
-        * step_defaults.distance_left(steps, rate, np.array([EVERY.curvature]))[0] ** 2
+        * step_defaults.distances_left(steps, rate, np.array([EVERY.curvature]), [steps.averaged])[0][0] ** 2
         / 2
     )
-    assert step_defaults.excess(steps, rate, spread, noise, EVERY)[1] == pytest.approx(above)
+    assert step_defaults.excess(steps, rate, spread, noise, EVERY, [steps.averaged])[1] == pytest.approx([above])
 
 
 FORMERLY = 1.5 * 91**0.5

@@ -147,7 +147,9 @@ def test_each_direction_is_computed_by_itself_in_blocks_that_fit_into_memory(mon
     shares = weight_errors._shares
     monkeypatch.setattr(weight_errors, "BLOCK", 31 * 7)
     monkeypatch.setattr(
-        weight_errors, "_shares", lambda steps, rate, part: seen.append(len(part)) or shares(steps, rate, part)
+        weight_errors,
+        "_shares",
+        lambda steps, rate, part, *rest: seen.append(len(part)) or shares(steps, rate, part, *rest),
     )
     assert weight_errors.noise_shares(steps, 0.7, curvatures) == pytest.approx(whole, rel=1e-12)
     assert seen == [7] * 7 + [1]

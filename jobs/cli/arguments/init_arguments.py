@@ -28,7 +28,10 @@ def add(make: MakeParser) -> None:
     """
     parser = make("init", "write a first job file from names and types of columns", EPILOG)
     parser.add_argument(
-        "files", metavar="FILES", nargs="+", help="files of Parquet, CSV or JSON lines, a folder, or a pattern in quotes"
+        "files",
+        metavar="FILES",
+        nargs="+",
+        help="files of Parquet, CSV or JSON lines, a folder, or a pattern in quotes",
     )
     parser.add_argument(
         "--unit", metavar="COLUMN", action="append", required=True,

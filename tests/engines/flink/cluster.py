@@ -98,7 +98,7 @@ class Cluster:
         """Where it takes jobs: what `--flink_master` wants."""
         return f"127.0.0.1:{self.port}"
 
-    def start(self, patience: float = 120.0) -> None:
+    def start(self, patience: float = 300.0) -> None:
         """Start it and wait until all of its slots are there.
 
         Raises:
@@ -121,7 +121,7 @@ class Cluster:
             self.start_worker(f"taskmanager-{number}")
         self.wait(patience)
 
-    def wait(self, patience: float = 120.0) -> None:
+    def wait(self, patience: float = 300.0) -> None:
         """Wait until all of its slots are there. Errors as for `start`."""
         end = time.monotonic() + patience
         while self.slots() < self._workers:

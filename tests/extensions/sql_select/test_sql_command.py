@@ -3,13 +3,12 @@
 import io
 import json
 import pathlib
-import subprocess
-import sys
 
 import pytest
 
 from dp_pipelines.jobs.spec import job_file
 from dp_pipelines.ledger.ledger import DEFAULT_NAME
+from tests.helpers import warm_process
 from tests.jobs.conftest import Said, Shop
 
 STATEMENT = (
@@ -142,16 +141,13 @@ def test_the_dataset_must_be_named(call):
     assert call("sql", N).code == 2
 
 
-def command(*arguments: str) -> Said:
-    """The installed command in a process of its own."""
-    done = subprocess.run(
-        [sys.executable, "-m", "dp_pipelines.jobs.cli.main", "sql", *arguments], capture_output=True, text=True
-    )
-    return Said(done.returncode, done.stdout, done.stderr)
-
-
 @pytest.mark.slow
 def test_a_statement_is_answered_once_and_its_answer_is_given_again(here):
+    def command(*arguments: str) -> Said:
+        """The installed command in a process of its own."""
+        done = warm_process.run(["sql", *arguments], folder=here)
+        return Said(done.returncode, done.stdout, done.stderr)
+
     said = command(STATEMENT, *ASKED, "--output", "out/orders")
     assert said.code == 0, said.err
     assert f"note: the ledger is {here / 'out' / DEFAULT_NAME}" in said.err

@@ -7,14 +7,14 @@ Holds: ports are free when a world is made. Tests only.
 import dataclasses
 import pathlib
 import socket
-import subprocess
-import sys
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
+
+from tests.helpers.forks import Forked
 
 PARTIES = ("north", "south", "notary")
 REGIONS = ("a", "b", "c")
@@ -101,13 +101,10 @@ class World:
         """The job file of a party."""
         return self.folder / party / "job.yaml"
 
-    def start(self, party: str, *more: str, output: str = "out") -> "subprocess.Popen[str]":
+    def start(self, party: str, *more: str, output: str = "out") -> Forked:
         """Run the job as one party, in a process."""
-        command = [sys.executable, "-m", "dp_pipelines.jobs.cli.main", "run", "job.yaml", "--party", party]
-        return subprocess.Popen(
-            [*command, "--output", output, *more], cwd=self.folder / party, text=True,
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        )  # fmt: skip
+        asked = ("run", "job.yaml", "--party", party, "--output", output, *more)
+        return Forked(*asked, folder=self.folder / party)
 
     def together(self, *more: str, output: str = "out") -> dict[str, tuple[int, str, str]]:
         """Run the job as all parties at once: exit code, output and messages of each."""

@@ -11,9 +11,7 @@ import pytest
 
 from dp_pipelines.jobs.request import list_order
 from dp_pipelines.jobs.request.list_order import WITH_ORDER, WITHOUT_ORDER, Keys
-from dp_pipelines.jobs.spec import job_schemas
-
-SCHEMA = job_schemas.schema()
+from tests.helpers.job_schema import SCHEMA
 
 PAIRS_INSIDE: Keys = ("stages", "*", "pairs", "*")
 """Ordered together with the list around it."""

@@ -11,6 +11,7 @@ from dp_pipelines.jobs.runners import late_collection
 @pytest.fixture(autouse=True)
 def collecting() -> Iterator[None]:
     assert gc.isenabled()
+    gc.unfreeze()  # what pytest has collected
     yield
     late_collection.begin()
     gc.enable()

@@ -10,11 +10,10 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, ValidationError
 
-from dp_pipelines.jobs.spec import example_parts, job_schemas
+from dp_pipelines.jobs.spec import example_parts
 from dp_pipelines.jobs.spec.base_models import JobModel
 from dp_pipelines.jobs.spec.declared import DeclaredFields
-
-SCHEMA = job_schemas.schema()
+from tests.helpers.job_schema import SCHEMA
 
 OF_EXTENSIONS = {"SelectStage"} & set(SCHEMA["$defs"])
 """Parts whose schema an extension makes, examples included."""

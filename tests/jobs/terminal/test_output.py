@@ -84,15 +84,9 @@ def to_nobody(
     shop: Shop, line: str, *, also_errors: bool = False, **environment: str
 ) -> subprocess.CompletedProcess[str]:
     """A command whose standard output is a pipe that nobody reads any more."""
-    reader, writer = os.pipe()
-    os.close(reader)
-    try:
-        return subprocess.run(
-            [sys.executable, "-c", START, *line.split()], cwd=shop.folder, stdout=writer, text=True, check=False,
-            stderr=writer if also_errors else subprocess.PIPE, timeout=240, env={**os.environ, **environment},
-        )  # fmt: skip
-    finally:
-        os.close(writer)
+    nobody = warm_process.NOBODY
+    errors = nobody if also_errors else None
+    return warm_process.run(line.split(), folder=shop.folder, output=nobody, errors=errors, **environment)
 
 
 def in_shell(shop: Shop, line: str) -> subprocess.CompletedProcess[str]:
@@ -147,8 +141,8 @@ def test_what_a_command_has_done_stands_if_the_disk_is_full(ready: Shop, name: s
 
 @pytest.mark.parametrize("name", ["ledger show", "ledger export", "runs", "--help"])
 def test_what_a_full_disk_loses_is_an_error_where_printing_was_all(ready: Shop, name: str) -> None:
-    done = in_shell(ready, f"{PRINTING[name]} >/dev/full @END")
-    assert done.stderr == f"error: {output.UNSHOWN}\n1\n"
+    done = warm_process.run(PRINTING[name].split(), folder=ready.folder, output="/dev/full")
+    assert (done.returncode, done.stderr) == (1, f"error: {output.UNSHOWN}\n")
 
 
 @pytest.mark.slow
@@ -212,18 +206,16 @@ def test_what_an_audit_has_found_stays_its_exit_code(shop: Shop, monkeypatch: py
 def test_the_account_is_opened_though_the_reader_left_after_the_first_line(shop: Shop) -> None:
     line, _ = LASTING["ledger init"]
     assert to_nobody(shop, line, PYTHONUNBUFFERED="1").returncode == 0
-    shown = in_shell(shop, "ledger show --ledger new.sqlite @END")
+    shown = warm_process.run(["ledger", "show", "--ledger", "new.sqlite"], folder=shop.folder)
     assert "shop" in shown.stdout
 
 
 @pytest.mark.slow
 def test_the_account_is_opened_and_said_though_standard_error_is_broken(shop: Shop) -> None:
     """The other ledger has had these files, of which a note is due on standard error."""
-    assert in_shell(shop, "run job.yaml --output out @END").stderr.splitlines()[-1] == "0"
-    done = subprocess.run(
-        ["sh", "-c", f"{sys.executable} -c '{START}' ledger init job.yaml --ledger new.sqlite 2>/dev/full"],
-        cwd=shop.folder, stdout=subprocess.PIPE, text=True, check=False, timeout=240,
-    )  # fmt: skip
+    assert warm_process.run(["run", "job.yaml", "--output", "out"], folder=shop.folder).returncode == 0
+    line = "ledger init job.yaml --ledger new.sqlite"
+    done = warm_process.run(line.split(), folder=shop.folder, errors="/dev/full")
     assert done.returncode == 0
     assert "opened the account 'shop'" in done.stdout
 
