@@ -121,9 +121,7 @@ def damage(path: pathlib.Path) -> None:
 def test_marks_are_found_wherever_they_are(tmp_path: pathlib.Path) -> None:
     rows = marked_rows.marked(forms.rows())
     places = {
-        "cells.parquet": lambda path: pyarrow.parquet.write_table(
-            rows.select(["product"]).slice(0), path, compression="zstd"
-        ),
+        "cells.parquet": lambda path: pyarrow.parquet.write_table(rows.select(["product"]), path, compression="zstd"),
         "numbers.parquet": lambda path: pyarrow.parquet.write_table(rows.select(["price"]), path, compression="zstd"),
         "page.html": lambda path: path.write_text(f"<td>{marked_rows.UNIT:,}</td>"),
         "weights.safetensors": lambda path: path.write_bytes(b"x" + struct.pack("<d", marked_rows.NUMBER)),
