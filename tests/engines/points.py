@@ -78,7 +78,7 @@ def _before(owner: type, name: str, call: Callable[[], None]) -> None:
 
 def _reached(folder: pathlib.Path, step: str) -> None:
     """Say that a step begins; stop there if this is the first worker since it was armed, and not older than was asked."""
-    here = {"worker": os.getpid(), "parent": int(os.environ[forks.ENGINE]), "reached": time.time()}
+    here = {"worker": os.getpid(), "parent": int(os.environ.get(forks.ENGINE, os.getppid())), "reached": time.time()}
     own = folder / f"{uuid.uuid4().hex}.own"
     own.write_text(json.dumps(here))
     try:

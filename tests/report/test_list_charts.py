@@ -4,7 +4,6 @@ import pathlib
 import re
 import subprocess
 import sys
-import time
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,7 @@ from dp_pipelines.report.list_charts import _merged
 from dp_pipelines.report.released_table import read_published
 from dp_pipelines.report.report import render
 from dp_pipelines.report.spread_charts import pairs, spark
+from tests.helpers.work import calls_of
 from tests.report.page import Page, listed, metric, page, spread_groceries, spread_manifest
 from tests.report.test_report import SHAPES, UGLY
 
@@ -244,7 +244,7 @@ def test_the_page_fetches_nothing_and_is_the_same_in_another_process(tmp_path: p
     assert done.stdout.decode() == whole
 
 
-def test_many_rows_of_lists_take_less_than_five_seconds(tmp_path: pathlib.Path) -> None:
+def test_many_rows_of_lists_take_a_few_calls_each(tmp_path: pathlib.Path) -> None:
     rows = 100_000
     flat = np.random.default_rng(1).normal(100, 30, rows * 5)
     lists = pa.ListArray.from_arrays(np.arange(0, rows * 5 + 1, 5, dtype=np.int32), flat)
@@ -259,10 +259,8 @@ def test_many_rows_of_lists_take_less_than_five_seconds(tmp_path: pathlib.Path) 
     path = tmp_path / "weekly.parquet"
     pa.parquet.write_table(pa.table(columns), path)
     content = spread_manifest(sizes={"kind": "histogram", "edges": [0, 1, 2, 3, 4, 5]})
-    start = time.process_time()
-    html = render(content, {"weekly": path})
-    assert time.process_time() - start < 5
-    assert len(html) < 2_000_000
+    assert len(render(content, {"weekly": path})) < 2_000_000
+    assert calls_of(lambda: render(content, {"weekly": path})) < 20 * rows
 
 
 def test_bands_are_chosen_from_outside_inwards() -> None:

@@ -8,7 +8,6 @@ import pathlib
 import re
 import subprocess
 import sys
-import time
 import unicodedata
 from typing import Any
 
@@ -20,6 +19,7 @@ from hypothesis import strategies as st
 
 from dp_pipelines.report.key_text import key_text, label, shown_key, visible
 from dp_pipelines.report.report import render
+from tests.helpers.work import calls_of
 from tests.report.page import Page, groceries, manifest, metric, page
 
 UGLY = [
@@ -472,15 +472,13 @@ def test_the_page_of_a_large_table_is_small(tmp_path: pathlib.Path) -> None:
 
 
 @pytest.mark.bench
-def test_a_million_rows_take_less_than_three_seconds(tmp_path: pathlib.Path) -> None:
+def test_a_million_rows_take_less_than_a_call_each(tmp_path: pathlib.Path) -> None:
     page(tmp_path, groceries(3, 2))
     columns = large(1_000_000)
     page(tmp_path, columns, {})
     from_file = {"weekly": tmp_path / "weekly.parquet"}
-    start = time.process_time()
-    html = render({}, from_file)
-    assert time.process_time() - start < 3
-    assert len(html.encode()) < 3_000_000
+    assert len(render({}, from_file).encode()) < 3_000_000
+    assert calls_of(lambda: render({}, from_file)) < 1_000_000
 
 
 def luminance(colour: str) -> float:

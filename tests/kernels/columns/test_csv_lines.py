@@ -6,7 +6,6 @@ In: bytes that a fuzzer writes. Out: the rows of the reader, compared with those
 import csv
 import datetime
 import io
-import time
 import tracemalloc
 from collections import Counter
 from collections.abc import Iterator
@@ -21,6 +20,7 @@ from dp_pipelines.jobs.sources.source_files import TYPES
 from dp_pipelines.kernels.columns import csv_cells, csv_lines
 from dp_pipelines.kernels.columns.csv_format import DEFAULT, CsvFormat
 from dp_pipelines.kernels.layout import Layout
+from tests.helpers.work import calls_of
 
 HEADER = b"customer,shop,amount\n"
 PIECES = [
@@ -262,10 +262,10 @@ def test_a_line_without_an_end_takes_bounded_memory() -> None:
 @pytest.mark.parametrize(
     "junk", [b"\n", b",\n", b'"\n', b'"a\n', b'a",""b"\n', b"\r,\r\n", b'"""\n', b'x"\r"\n', b"\xff,\n"]
 )
-def test_lines_that_are_no_rows_cost_microseconds_each(junk: bytes) -> None:
-    began = time.process_time()
-    assert read(HEADER + b"a,b,1\n" + junk * 200_000 + b"a,b,2\n", names="amount") == [(b"1",), (b"2",)]
-    assert time.process_time() - began < 5
+def test_lines_that_are_no_rows_take_a_few_calls_each(junk: bytes) -> None:
+    lines = HEADER + b"a,b,1\n" + junk * 20_000 + b"a,b,2\n"
+    assert read(lines, names="amount") == [(b"1",), (b"2",)]
+    assert calls_of(lambda: read(lines, names="amount")) < 20 * 20_000
 
 
 @pytest.mark.parametrize(
@@ -299,11 +299,10 @@ def test_a_public_file_tells_which_line_is_no_row() -> None:
 
 
 @pytest.mark.parametrize("kind", dict.fromkeys(TYPES.values()), ids=str)
-def test_cells_that_do_not_fit_cost_microseconds_each(kind: pa.DataType) -> None:
+def test_cells_that_do_not_fit_take_no_call_each(kind: pa.DataType) -> None:
     cells = [b"x%d" % i for i in range(100_000)] + [b"9" * 30, b"2026-02-30", b"\xff", b"3e"] * 25_000
-    began = time.process_time()
     found = csv_cells.cells_as(pa.array(cells), kind)
-    assert time.process_time() - began < 2
+    assert calls_of(lambda: csv_cells.cells_as(pa.array(cells), kind)) < 1_000
     if not pa.types.is_string(kind) and not pa.types.is_floating(kind):
         assert found.null_count == len(cells)
 
