@@ -209,6 +209,7 @@ bench: $(VENV) $(PEERS) $(TUMULT)  ## compare time, memory and accuracy with oth
 	$(BIN)/python examples/first_hour/fetch.py
 	$(BIN)/python examples/ta_feng/fetch.py
 	$(BIN)/python benchmarks/ranges.py
+	$(BIN)/python benchmarks/chosen_bounds.py
 	$(BIN)/python benchmarks/block_median.py
 	$(BIN)/python benchmarks/tune.py
 	$(BIN)/python benchmarks/drop_in.py

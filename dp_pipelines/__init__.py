@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from dp_pipelines.errors import RequestError as RequestError
     from dp_pipelines.extensions.sample_and_aggregate.blocks import Blocks as Blocks
     from dp_pipelines.jobs.session.session import Session as Session
+    from dp_pipelines.jobs.session.stored_release import read_release as read_release
     from dp_pipelines.metrics.base import Metric as Metric
     from dp_pipelines.metrics.counts import Count as Count
     from dp_pipelines.metrics.counts import DistinctCount as DistinctCount
@@ -115,6 +116,7 @@ _ROOMS = {
     "Windows": "query.windows",
     "Blocks": "extensions.sample_and_aggregate.blocks",
     "Session": "jobs.session.session",
+    "read_release": "jobs.session.stored_release",
 }
 """Where each name is defined; the same as above, for the interpreter."""
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import hypothesis
 import pytest
+from hypothesis.internal.conjecture import providers
 
 from tests.helpers.beam_options import pytest_runtest_protocol  # noqa: F401 - a hook
 from tests.helpers.collection import COMPILED, keep_compiled, pytest_collection  # noqa: F401 - a hook
@@ -39,6 +40,22 @@ keep_compiled()
 hypothesis.settings.register_profile("repeat", deadline=None, derandomize=True, database=None, print_blob=True)
 hypothesis.settings.register_profile("explore", deadline=None, derandomize=False, print_blob=True)
 hypothesis.settings.load_profile("repeat")
+
+assert callable(providers.is_local_module_file), (
+    "hypothesis has no such function any more: see tests/test_determinism.py"
+)
+everything_local = providers.is_local_module_file
+
+
+def is_local_module_file(path: str) -> bool:
+    """Whether hypothesis takes constants of this module as examples: never where examples repeat.
+
+    Which modules are loaded depends on the tests that the same worker ran before.
+    """
+    return hypothesis.settings.get_current_profile_name() == "explore" and everything_local(path)
+
+
+providers.is_local_module_file = is_local_module_file
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ import hypothesis
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from hypothesis.internal.conjecture import providers
 
 from tests.helpers.source import ROOT, nodes
 
@@ -237,3 +238,18 @@ def test_a_property_looks_at_the_same_examples_twice_unless_the_run_explores() -
     if not exploring():
         assert len(SEEN[-1]) > 50
         assert SEEN[-1] == SEEN[-2]
+
+
+def test_examples_do_not_depend_on_which_modules_are_loaded() -> None:
+    if hypothesis.settings.get_current_profile_name() == "explore":
+        pytest.skip("examples are new in each run")
+    given(st.floats())(lambda _: None)()
+    assert len(providers._get_local_constants()) == 0
+
+
+def test_constants_of_our_own_modules_would_be_examples_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(providers, "is_local_module_file", lambda path: path == __file__)
+    monkeypatch.setattr(providers, "_seen_modules", set())
+    monkeypatch.setattr(providers, "_sys_modules_len", None)
+    monkeypatch.setattr(providers, "_local_constants", providers.Constants())
+    assert len(providers._get_local_constants()) > 0

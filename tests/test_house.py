@@ -56,6 +56,7 @@ KINDS_COMPARED = {
     "dp_pipelines.ledger.ledger": "the chain's own kinds of event",
     "dp_pipelines.ledger.state": "the chain's own kinds of event",
     "dp_pipelines.report.key_text": "an Arrow type",
+    "dp_pipelines.jobs.run.previous_release": "finds the last commit among the chain's events",
     "dp_pipelines.report.ledger_page": "reads the chain's kinds of event, as an export holds them",
     "dp_pipelines.training.kernels.loops": "Numba compiles numbers, no objects",
     "dp_pipelines.training.federated.local_loops": "Numba compiles numbers, no objects",
@@ -71,7 +72,7 @@ EXTENSIONS = "dp_pipelines.extensions"
 FACADE = {"dp_pipelines", "dp_pipelines.transforms"}
 """The two packages that offer all public names, those of extensions too, each loaded when it is first used."""
 
-LATE = {("dp_pipelines", "dp_pipelines.jobs.session.session")}
+LATE = {("dp_pipelines", f"dp_pipelines.jobs.session.{name}") for name in ("session", "stored_release")}
 """What is named from below and loaded when somebody asks for it; a test sees that importing the library does not."""
 
 KERNELS_MAY = {
@@ -169,7 +170,7 @@ def upward_imports(module: str, source: str, is_package: bool = False) -> Iterat
     for name, line in imports(source, module, is_package):
         if name.partition(".")[0] in ("transforms", "jobs"):
             yield f"{module}:{line} imports {name} under a bare name"
-        if (module, name.removesuffix(".Session")) in LATE:
+        if (module, name.rpartition(".")[0]) in LATE or (module, name) in LATE:
             continue
         if any(under(name, package) for package in above):
             yield f"{module}:{line} imports {name}, which stands above it"

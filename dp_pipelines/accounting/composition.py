@@ -36,11 +36,11 @@ THETAS = np.geomspace(1e-3, 1e12, 700)
 """Tilts to choose from, 5 % apart: accuracy hardly depends on the tilt, and soundness does not depend on it."""
 
 
-TINY = 1e-9
+TINY = 2e-9
 """Below this delta an epsilon of sampled mechanisms is compared with the deltas of smaller ones."""
 
-CLOSE = 0.99
-"""As a part of an epsilon: how near two are to count as equally good there."""
+CLOSE = 0.9995
+"""As a part of an epsilon: how near two are to count as equally good there. So epsilons grow with steps but for that."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

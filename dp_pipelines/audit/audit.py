@@ -8,6 +8,7 @@ covered: see docs/audit.md.
 """
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -154,13 +155,13 @@ def audit(
         replayed[name] = replay.replay(stage, plan.stages[name], own, fits.get(name), replays)
     notes += [note for one in replayed.values() for note in one.notes]
     lines = [_line(n, stages[n].query.group, [one], carried, certain[n] + one.findings) for n, one in replayed.items()]
-    for name, (_, *smallest) in ready.items():
-        for stage in smallest:  # of a bound on partitions that a run chooses
-            tell(f"replaying {name}, smallest bound on partitions")
+    for name in ready:
+        for called, stage in _extremes(recount.recounted(plan.round(1).stages[name], levels)).items():
+            tell(f"replaying {name}, {called}")
             own = [record for record in carried if record.stage == name]
             one = replay.replay(stage, plan.stages[name], own, None, replays)
             line = _line(name, None, [one], carried, one.findings)
-            lines.append(dataclasses.replace(line, name=f"{name}, smallest bound on partitions"))
+            lines.append(dataclasses.replace(line, name=f"{name}, {called}"))
     groups = sorted({stage.query.group for stage in stages.values()} - {None}, key=str) or [None]
     for group in groups:
         met = [one for name, one in replayed.items() if stages[name].query.group in (None, group)]
@@ -195,14 +196,37 @@ def _asked(plan: Plan) -> dict[str, PateModel]:
 
 
 def _ready(stage: StagePlan) -> list[StagePlan]:
-    """A stage as it runs; if a run chooses the bound on partitions, with the largest and then with the smallest."""
-    return [_closed(stage, -1), *([_closed(stage, 0)] if stage.query.bounds.auto else [])]
+    """A stage as it runs; if a run chooses its bounds on contributions, with each pair of candidates, the largest first."""
+    partitions, rows = _candidates(stage)
+    return [_closed(stage, *pair) for pair in itertools.product(reversed(partitions), reversed(rows))]
 
 
-def _closed(stage: StagePlan, candidate: int) -> StagePlan:
-    """A stage whose bounds a run would choose, with one of the bounds on partitions and the widest of values."""
+def _extremes(stage: StagePlan) -> dict[str, StagePlan]:
+    """The stage with the smallest candidate of one bound or of both, which is replayed beside that with the largest, by name."""
+    bounds, (partitions, rows) = stage.query.bounds, _candidates(stage)
+    found: dict[str, StagePlan] = {}
+    if bounds.auto_partitions:
+        found["smallest bound on partitions"] = _closed(stage, partitions[0], rows[-1])
+    if bounds.auto_rows:
+        found["smallest bound on rows"] = _closed(stage, partitions[-1], rows[0])
+    if bounds.auto_partitions and bounds.auto_rows:
+        found["smallest bounds"] = _closed(stage, partitions[0], rows[0])
+    return found
+
+
+Candidates = tuple[int | None, ...]
+
+
+def _candidates(stage: StagePlan) -> tuple[Candidates, Candidates]:
+    """What the bounds on partitions and on rows in each may be; None for one that is fixed."""
+    bounds = stage.query.bounds
+    return tuple(bounds.partition_candidates or (None,)), tuple(bounds.row_candidates or (None,))
+
+
+def _closed(stage: StagePlan, partitions: int | None, rows: int | None) -> StagePlan:
+    """A stage whose bounds a run would choose, with some bounds on contributions and the widest of values."""
     if stage.query.bounds.auto:
-        stage = resolve.with_partitions(stage, stage.query.bounds.candidates[candidate])
+        stage = resolve.with_partitions(stage, partitions, rows)
     if not resolve.is_open(stage):
         return stage
     families = {name: metric.family for name, metric in stage.query.metrics.items() if metric.auto}

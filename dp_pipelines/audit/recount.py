@@ -61,7 +61,7 @@ class DeclaredBounds:
 
     @classmethod
     def of(cls, declared: ContributionBounds) -> "DeclaredBounds":
-        """Return the bounds of a job; with the largest candidate where a run chooses the bound on partitions."""
+        """Return the bounds of a job; with the largest candidate where a run chooses a bound."""
         rows = declared.max_contributions
         if rows is not None:
             return cls(partitions=rows, rows_of_partition=rows, rows=rows)
@@ -69,7 +69,11 @@ class DeclaredBounds:
         if declared.partition_candidates is not None:
             partitions = max(declared.partition_candidates)
         assert isinstance(partitions, int)
-        return cls(partitions=partitions, rows_of_partition=declared.max_contributions_per_partition or 1, rows=None)
+        of_partition = declared.max_contributions_per_partition or 1
+        if declared.row_candidates is not None:
+            of_partition = max(declared.row_candidates)
+        assert isinstance(of_partition, int)
+        return cls(partitions=partitions, rows_of_partition=of_partition, rows=None)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -271,8 +275,8 @@ def reach(statistic: Statistic, query: Query) -> Reach:
     if level is not None:
         once_in_each = level.leaves or isinstance(statistic, UnitCount)
         return found.grouped(1 if once_in_each else level.most_leaves, level.groups)
-    if query.bounds.partition_candidates is not None:
-        return found.reserved(query.bounds.partition_candidates)
+    if query.bounds.partition_candidates is not None or query.bounds.row_candidates is not None:
+        return found.reserved(query.bounds.partition_candidates or (1,))
     return found
 
 

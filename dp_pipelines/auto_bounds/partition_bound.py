@@ -18,7 +18,7 @@ the budget the histogram has (`phases`), and the noise of what is released with 
 
 import dataclasses
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -47,12 +47,13 @@ SINGLE = 8
 """Up to here each number of partitions has a bin of its own; then bins grow by factors of sqrt(2)."""
 
 
-def checked(candidates: Any, largest: int) -> tuple[int, ...]:
+def checked(candidates: Any, largest: int, field: str = "partition_candidates") -> tuple[int, ...]:
     """What the bound may be.
 
     Args:
         candidates: at least two rising whole numbers from 1.
         largest: the largest that may be.
+        field: that declares them.
 
     Raises:
         RequestError: they are something else.
@@ -60,9 +61,11 @@ def checked(candidates: Any, largest: int) -> tuple[int, ...]:
     >>> checked([1, 4, 16], 2**24)
     (1, 4, 16)
     """
-    field, hint = "partition_candidates", "write e.g. partition_candidates: [1, 2, 4, 8, 16, 32], from public knowledge"
+    hint = f"write e.g. {field}: [1, 2, 4, 8, 16, 32], from public knowledge"
     if candidates is None:
-        raise RequestError(field=field, message="is required if max_partitions_contributed is auto", hint=hint)
+        message = "is required if max_partitions_contributed is auto"
+        hint += "; or, in a job file, bounds: auto, which needs no list"
+        raise RequestError(field=field, message=message, hint=hint)
     if isinstance(candidates, (str, bytes)) or not isinstance(candidates, (list, tuple)):
         raise RequestError(field=field, message="must be a list of whole numbers", hint=hint)
     if not 2 <= len(candidates) <= MOST_CANDIDATES:
@@ -77,36 +80,47 @@ def checked(candidates: Any, largest: int) -> tuple[int, ...]:
     return tuple(kept)
 
 
-def refuse(strategy: str | None, best: object, columns: Iterable[str], metrics: Mapping[str, Metric]) -> None:
-    """Refuse what cannot be accounted for before the bound is known (docs/proofs/sensitivity.md, lemma 6b).
+def refuse(
+    strategy: str | None,
+    best: object,
+    columns: Iterable[str],
+    metrics: Mapping[str, Metric],
+    chosen: Mapping[str, str],
+    reserved: Collection[str],
+) -> None:
+    """Refuse what cannot be accounted for before the bounds are known (docs/proofs/sensitivity.md, lemma 6b).
 
     Args:
         strategy: of the selection, None for public partitions.
         best: what chooses the best partitions, or None.
         columns: that the query reads.
         metrics: by name.
+        chosen: the names of the bounds that the run chooses, with the columns that their histograms are of.
+        reserved: the names of all bounds that `bounds.json` may have; no metric may have one of them.
 
     Raises:
-        RequestError: the query cannot have a bound on partitions that is chosen.
+        RequestError: the query cannot have such bounds.
     """
-    beside, fixed = "cannot be combined with a bound on partitions that the run chooses", f"write {NAME} as a number"
-    for column in (value_bounds.COLUMN, COLUMN):
+    first = next(iter(chosen))
+    what = "a bound on partitions" if NAME in chosen else "a bound on rows"
+    beside, fixed = f"cannot be combined with {what} that the run chooses", f"write {first} as a number"
+    for column in (value_bounds.COLUMN, *chosen.values()):
         if column in columns:
             message = f"is auto, so no column may be called {column!r}"
-            raise RequestError(field=NAME, message=message, hint="rename that column")
+            raise RequestError(field=first, message=message, hint="rename that column")
     if best is not None:
         raise RequestError(field="best", message=beside, hint=fixed)
-    if strategy in ("truncated_geometric", "sips"):
+    # Coins have no noise: their number follows from the bound on partitions, and nothing from that on rows.
+    if strategy == "sips" or (strategy == "truncated_geometric" and NAME in chosen):
         hint = f"take auto, laplace, gaussian or weighted_gaussian, or {fixed}"
         raise RequestError(field="strategy", message=f"is {strategy}, which {beside}", hint=hint)
     for name, metric in metrics.items():
         field = f"metrics.{name}"
         if metric.stddev is not None:
             raise RequestError(field=f"{field}.stddev", message=beside, hint=f"write a weight instead, or {fixed}")
-        if name == NAME:
-            raise RequestError(
-                field=field, message="is the name of the bound on partitions in bounds.json", hint="rename it"
-            )
+        if name in reserved:
+            bound = "the bound on partitions" if name == NAME else "a bound"
+            raise RequestError(field=field, message=f"is the name of {bound} in bounds.json", hint="rename it")
         if not all(s.follows_partitions for s in metric.statistics(Basis(centred=False, nullable=True))):
             hint = f"{fixed}, or put it into a separate stage"
             raise RequestError(field=field, message=f"is a choice, or a norm, which {beside}", hint=hint)

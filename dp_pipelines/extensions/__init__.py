@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 BUILT_IN = {
     "command:check": "dp_pipelines.extensions.check.command:CHECK",
+    "command:dataflow": "dp_pipelines.extensions.dataflow.command:DATAFLOW_JOB",
     "command:describe": "dp_pipelines.extensions.describe.command:DESCRIBE",
     "command:export": "dp_pipelines.extensions.export.command:EXPORT",
     "output:delta": "dp_pipelines.extensions.lake.formats:DELTA_TABLES",
@@ -76,7 +77,7 @@ def built_in(kind: str) -> list[str]:
     """Return the names of the installed built-in features of a kind, in the order of the table.
 
     >>> built_in("command")
-    ['check', 'describe', 'export', 'sql', 'tune']
+    ['check', 'dataflow', 'describe', 'export', 'sql', 'tune']
     """
     names = [name for listed_kind, _, name in (key.partition(":") for key in BUILT_IN) if listed_kind == kind]
     return [name for name in names if is_installed(kind, name)]

@@ -7,6 +7,7 @@ In: the content of events. Out: frozen values. Holds: a cost is whole and never 
 import dataclasses
 from typing import Any
 
+from dp_pipelines.ledger.read_files import ReadFiles
 from dp_pipelines.planning.plan import Plan
 
 RESERVED, FILTER = "reserved", "filter"
@@ -120,6 +121,21 @@ class PlanBlock:
     rounds: dict[int, str] = dataclasses.field(default_factory=dict)
     looks: int = 0
 
+    @property
+    def spare(self) -> int:
+        """How many of its runs, the last ones, are for corrections."""
+        return int(self.body.get("spare", 0))
+
+    def free(self, *, spare: bool = False) -> list[int]:
+        """Return the rounds that no run holds: those for corrections, or the others.
+
+        Args:
+            spare: which.
+        """
+        regular = self.runs - self.spare
+        numbers = range(regular + 1, self.runs + 1) if spare else range(1, regular + 1)
+        return [number for number in numbers if number not in self.rounds]
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EngineJob:
@@ -184,6 +200,7 @@ class Run:
         who: user and host that admitted it.
         job: the job file; empty where there is none, as in a notebook, and in events before version 0.2.0.
         stages: what it releases: the names of metrics by stage; empty in events before version 0.2.0.
+        read: the files that were there when it was admitted; None for tables with snapshots, rows of a program and older events.
     """
 
     account: str
@@ -205,6 +222,7 @@ class Run:
     who: str = ""
     job: str = ""
     stages: dict[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+    read: ReadFiles | None = None
 
     @property
     def committed(self) -> bool:

@@ -21,6 +21,7 @@ from dp_pipelines.ledger import events, refusals, release_list, rules
 from dp_pipelines.ledger.answers_ledger import AnswersLedger
 from dp_pipelines.ledger.entries import RULES, TUNE, Account, Cost, EngineJob, PlanBlock, Run, Window, frozen_body
 from dp_pipelines.ledger.journal import Adder
+from dp_pipelines.ledger.read_files import ReadFiles
 from dp_pipelines.ledger.refusals import refuse_other as refuse_other
 from dp_pipelines.planning.plan import Plan
 
@@ -182,6 +183,9 @@ class Ledger(AnswersLedger):
         who: str = "",
         job: str = "",
         stages: Mapping[str, Sequence[str]] | None = None,
+        read: ReadFiles | None = None,
+        spare_runs: int = 0,
+        spare: bool = False,
         trial: bool = False,
     ) -> Run:
         """Charge a run once: freeze its plan unless it already is, and reserve one of its rounds.
@@ -197,6 +201,9 @@ class Ledger(AnswersLedger):
             who: for the auditor.
             job: the job file, or empty.
             stages: the names of metrics by stage, for people who read the ledger.
+            read: the files that are read, by which a later command tells new ones; None notes none.
+            spare_runs: how many runs of a plan that is frozen now, its last ones, are for corrections.
+            spare: whether this run is one of them.
             trial: take all of it back, so that nothing is charged: whether it would be refused, and which round it would get.
 
         Returns:
@@ -226,16 +233,10 @@ class Ledger(AnswersLedger):
             if block is None:
                 cost = rules.plan_cost(owner, plan.accounted["epsilon"], plan.accounted["delta"])
                 self._refuse_above(owner, window, cost)
-                add(events.PLAN_FROZEN, frozen_body(account, window, asked, plan, cost.to_json(), who))
+                frozen = frozen_body(account, window, asked, plan, cost.to_json(), who)
+                add(events.PLAN_FROZEN, frozen | ({"spare": spare_runs} if spare_runs else {}))
                 block = self.state.plans[account, window, asked]
-            free = next((number for number in range(1, block.runs + 1) if number not in block.rounds), None)
-            if free is None:
-                raise BudgetError(
-                    field=f"run {run_id!r}",
-                    message=f"is one too many: the plan's budget covers {block.runs} runs, and all are used: "
-                    + release_list.rounds_in_words(self.state, block),
-                    hint=refusals.another_plan(block.runs),
-                )
+            free = refusals.free_round(self.state, block, run_id, spare=spare)
             cost = rules.run_cost(owner, records(free))
             self._refuse_above(owner, window, cost)
             body = {
@@ -253,6 +254,8 @@ class Ledger(AnswersLedger):
                 body["job"] = job
             if stages:
                 body["stages"] = {name: list(metrics) for name, metrics in stages.items()}
+            if read is not None:
+                body["read"] = read.to_json()
             add(events.RUN_RESERVED, body)
 
         def tried(add: Adder) -> None:

@@ -8,12 +8,13 @@ import datetime
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from dp_pipelines.errors import RequestError
-from dp_pipelines.ledger import sources, units
-from dp_pipelines.ledger.entries import Account, Run, Window
+from dp_pipelines.errors import BudgetError, RequestError
+from dp_pipelines.ledger import release_list, sources, units
+from dp_pipelines.ledger.entries import Account, PlanBlock, Run, Window
 
 if TYPE_CHECKING:
     from dp_pipelines.ledger.answers import AnswersAccount
+    from dp_pipelines.ledger.state import State
 
 
 def refuse_other(run: Run, asked: str, content: str, window: str) -> None:
@@ -29,6 +30,38 @@ def refuse_other(run: Run, asked: str, content: str, window: str) -> None:
         field=f"run {run.run_id!r}",
         message=f"was charged for {what}; one run id stands for one release",
         hint="give this run another --run-id",
+    )
+
+
+def free_round(state: "State", block: PlanBlock, run_id: str, *, spare: bool) -> int:
+    """Return the first round of a plan that no run has.
+
+    Args:
+        state: of the ledger.
+        block: the plan.
+        run_id: of the run that gets it, for the message.
+        spare: whether it is to be one of the rounds for corrections.
+
+    Raises:
+        BudgetError: all are used.
+    """
+    free, others = block.free(spare=spare), block.free(spare=not spare)
+    if free:
+        return free[0]
+    regular = block.runs - block.spare
+    kind, hint = (
+        f"{block.spare} spare run{'' if block.spare == 1 else 's'}" if spare else f"{regular} runs",
+        another_plan(regular),
+    )
+    if others and not spare:
+        hint = (
+            f"to correct an earlier release, take one of the spare runs ({len(others)} left) with --spare; else {hint}"
+        )
+    raise BudgetError(
+        field=f"run {run_id!r}",
+        message=f"is one too many: the plan's budget covers {kind}, and all are used: "
+        + release_list.rounds_in_words(state, block),
+        hint=hint,
     )
 
 

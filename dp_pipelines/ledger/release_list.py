@@ -4,8 +4,12 @@ In: the state of a ledger. Out: entries for people, JSON and CSV; sentences. Hol
 add up to what it has spent (rule `reserved`); only public facts of requests. Not covered: accounts of answers (`answers_export`).
 """
 
+import collections
 import dataclasses
+import datetime
+import itertools
 import re
+import statistics
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +22,15 @@ if TYPE_CHECKING:
 
 NAMED = 5
 """How many releases a refusal names."""
+
+LAST_RUNS = 10
+"""From so few runs that are left on, each run says so."""
+
+FEWEST_RUNS = 5
+"""Plans of fewer runs say nothing; of more, the last fifth does, if that is less."""
+
+SHORTEST_PACE = 0.5
+"""Days between two runs; of runs that come faster, which may be a backfill, nothing is foretold."""
 
 HOUR = re.compile(r"(\d{4}-\d\d-\d\dT\d\d)\+00:00\Z")
 """A time as version 0.1.0 wrote it."""
@@ -86,6 +99,11 @@ def iso_time(text: str) -> str:
     return HOUR.sub(r"\1:00Z", text)
 
 
+def time_of_draw(run: Run) -> str:
+    """Return when a run was drawn, as ISO 8601, to the hour: when its last attempt began, or when it was admitted."""
+    return iso_time(run.times.get("started", run.times["reserved"]))
+
+
 def contents_in_words(stages: Mapping[str, Iterable[str]]) -> str:
     """Return stages and their metrics in words.
 
@@ -123,7 +141,7 @@ def _entry(state: "State", account: Account, run: Run, paid: set[tuple[str, str]
         paid.add((block.window, block.asked))
         epsilon, delta = _cost(block)
     return ReleaseEntry(
-        time=iso_time(run.times.get("started", run.times["reserved"])),
+        time=time_of_draw(run),
         account=run.account,
         window=run.window,
         run_id=run.run_id,
@@ -230,6 +248,41 @@ def rounds_in_words(state: "State", block: PlanBlock) -> str:
     if len(named) > 2 * NAMED:
         named = [*named[:NAMED], f"{len(named) - 2 * NAMED} more", *named[-NAMED:]]
     return ", ".join(named)
+
+
+def ending_in_words(state: "State", block: PlanBlock) -> str:
+    """Return when the last run of a plan will be at the pace of its runs so far; empty if they tell no pace.
+
+    The pace is the usual time between two days with runs, for the usual number of runs of such a day, so that a backfill of many
+    runs on one day does not change it. Spare runs, which come when a release is wrong, are left out.
+
+    Args:
+        state: of the ledger.
+        block: the plan.
+    """
+    left = len(block.free())
+    regular = [run_id for number, run_id in block.rounds.items() if number <= block.runs - block.spare]
+    times = (iso_time(state.runs[block.account, run_id].times["reserved"]) for run_id in regular)
+    runs_of = collections.Counter(datetime.date.fromisoformat(time[:10]) for time in times)
+    days = sorted(runs_of)
+    if left == 0 or len(days) < 2:
+        return ""
+    between = statistics.median((after - before).days for before, after in itertools.pairwise(days))
+    pace = between / statistics.median(runs_of.values())
+    if pace < SHORTEST_PACE:
+        return ""
+    try:
+        last = days[-1] + datetime.timedelta(days=left * pace)
+    except OverflowError:
+        return ""
+    every = round(pace, 1)
+    return f"at the pace so far, a run every {'day' if every == 1 else f'{every:g} days'}, the last one is about {last}"
+
+
+def is_ending(block: PlanBlock) -> bool:
+    """Return True if so few runs of a plan are left that its owner should decide what comes then."""
+    regular = block.runs - block.spare
+    return regular >= FEWEST_RUNS and len(block.free()) <= min(LAST_RUNS, regular // FEWEST_RUNS)
 
 
 def left_in_words(state: "State", account: Account, window: str) -> str:

@@ -29,6 +29,7 @@ from dp_pipelines.ledger.entries import (
     Window,
 )
 from dp_pipelines.ledger.events import Event
+from dp_pipelines.ledger.read_files import ReadFiles
 
 
 class State:
@@ -221,6 +222,7 @@ class State:
             who=str(body.get("who", "")),
             job=str(body.get("job", "")),
             stages={str(name): tuple(map(str, metrics)) for name, metrics in body.get("stages", {}).items()},
+            read=ReadFiles.from_json(body["read"]) if "read" in body else None,
         )
 
     def _started(self, body: dict[str, Any], time: str) -> None:

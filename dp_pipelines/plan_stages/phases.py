@@ -15,7 +15,9 @@ its pipeline, and whoever runs them must fix its first complete result before th
 # for a total), with a contribution bound and a share of its own; what it shows decides the bounds of the stage
 # (dp_pipelines.auto_bounds.value_bounds), whose records hold for any bounds (planning.resolve). A bound on partitions that says
 # `auto` is decided in the same way by a histogram of units: one row of each, with the number of its partitions, made by whoever
-# runs the pipeline (dp_pipelines.auto_bounds.partition_bound, planning.reserve).
+# runs the pipeline (dp_pipelines.auto_bounds.partition_bound, planning.reserve). Where the bound on rows in a partition says
+# `auto` too, that row has also the number of rows in one of the unit's partitions, and one decision picks both bounds
+# (dp_pipelines.auto_bounds.joint_bounds).
 #
 # What bounds cut off (`kept`) is a stage of its own beside the last phase: one vector of each unit, made by whoever runs the
 # pipeline (dp_pipelines.plan_stages.kept_counts).
@@ -32,7 +34,7 @@ import dataclasses
 import math
 from collections.abc import Mapping
 
-from dp_pipelines.auto_bounds import partition_bound, value_bounds
+from dp_pipelines.auto_bounds import joint_bounds, partition_bound, value_bounds
 from dp_pipelines.errors import RequestError
 from dp_pipelines.frozen import FrozenMapping
 from dp_pipelines.metrics.base import Metric
@@ -71,8 +73,8 @@ class Expanded:
             of its own: it is the union of what was selected.
         selections: for each stage that was asked for and needs them, the names of its selections.
         auto: for each stage with bounds of values that say `auto`, the name of the stage that releases its histograms.
-        auto_partitions: for each stage whose bound on partitions says `auto`, the name of the stage that releases how many
-            partitions units have.
+        auto_contributions: for each stage with a bound on contributions that says `auto`, the name of the stage that releases
+            how many partitions, and rows in one of them, units have.
         reads: what each of the queries reads.
         kept: for each stage that says what its bounds cut off, the name of the stage that releases it. It runs with the last
             phase, when the bounds are known, and is published with the stage.
@@ -88,7 +90,7 @@ class Expanded:
     selections: FrozenMapping[tuple[str, ...]]
     reads: FrozenMapping[Reads]
     auto: FrozenMapping[str] = FrozenMapping({})
-    auto_partitions: FrozenMapping[str] = FrozenMapping({})
+    auto_contributions: FrozenMapping[str] = FrozenMapping({})
     kept: FrozenMapping[str] = FrozenMapping({})
     compared: FrozenMapping[str] = FrozenMapping({})
     rolled: FrozenMapping[tuple[str, ...]] = FrozenMapping({})
@@ -121,7 +123,7 @@ def expand(
     rounds: list[list[str]] = [[] for _ in rule.rounds]
     selections: dict[str, tuple[str, ...]] = {}
     auto: dict[str, str] = {}
-    auto_partitions: dict[str, str] = {}
+    auto_contributions: dict[str, str] = {}
     kept: dict[str, str] = {}
     compared: dict[str, str] = {}
     rolled: dict[str, tuple[str, ...]] = {}
@@ -141,10 +143,10 @@ def expand(
         partitions = query.partitions
         reads[name] = Rows(of=name)
         left = 1.0
-        for taken, asks, what in ((kept, query.kept, "kept"), (compared, query.compare, "compare")):
+        for beside_of, asks, what in ((kept, query.kept, "kept"), (compared, query.compare, "compare")):
             if asks is None:
                 continue
-            taken[name] = beside = f"{name}.{what}"
+            beside_of[name] = beside = f"{name}.{what}"
             if beside in asked:
                 called = {"kept": "the kept rows", "compare": "the compared arms"}[what]
                 raise RequestError(
@@ -169,16 +171,19 @@ def expand(
             seen: Reads = Rows(of=name) if query.is_total else Groups(of=name)
             first[auto[name]] = _everything(query, histograms), seen
         if query.bounds.auto:
-            auto_partitions[name] = f"{name}.partitions"
-            first[auto_partitions[name]] = _by_partitions(query), UnitPartitionCounts(of=name)
+            auto_contributions[name] = f"{name}.partitions"
+            counted = UnitPartitionCounts(of=name, rows=query.bounds.auto_rows)
+            first[auto_contributions[name]] = _by_contributions(query), counted
         for before, (released, read) in first.items():
             if before in asked:
                 raise RequestError(
                     field=f"stages.{before}", message=f"is what the bounds of {name!r} are called", hint="rename it"
                 )
             queries[before], reads[before] = released, read
-            parts[before] = shares[name] * rule.histogram
-            shares[name] *= 1 - rule.histogram
+            both = isinstance(read, UnitPartitionCounts) and read.rows
+            taken = rule.joint if both else rule.histogram
+            parts[before] = shares[name] * taken
+            shares[name] *= 1 - taken
             rounds[0].append(before)
         if not isinstance(partitions, PrivatePartitions) or partitions.strategy != "sips":
             queries[name], parts[name] = query, shares[name]
@@ -217,7 +222,7 @@ def expand(
         selections=FrozenMapping(selections),
         reads=FrozenMapping({name: reads[name] for name in queries}),
         auto=FrozenMapping(auto),
-        auto_partitions=FrozenMapping(auto_partitions),
+        auto_contributions=FrozenMapping(auto_contributions),
         kept=FrozenMapping(kept),
         compared=FrozenMapping(compared),
         rolled=FrozenMapping(rolled),
@@ -257,9 +262,14 @@ def _everything(query: Query, histograms: Mapping[str, tuple[Metric, ...]]) -> Q
     return partition_groups.query(query.privacy_unit, metrics, rows=rows, row_id=query.row_id)
 
 
-def _by_partitions(query: Query) -> Query:
-    """A histogram of units over the one row of each, by how many partitions it has."""
-    at = partition_bound.edges(query.bounds.candidates)
-    return one_partition.query(
-        query.privacy_unit, {partition_bound.HISTOGRAM: Histogram(partition_bound.COLUMN, edges=at)}
-    )
+def _by_contributions(query: Query) -> Query:
+    """Histograms of units over the one row of each, by how many partitions it has, and by how many rows in one of them."""
+    bounds, metrics = query.bounds, dict[str, Metric]()
+    if bounds.auto_partitions:
+        at = joint_bounds.edges(bounds.candidates) if bounds.auto_rows else partition_bound.edges(bounds.candidates)
+        metrics[partition_bound.HISTOGRAM] = Histogram(partition_bound.COLUMN, edges=at)
+    if bounds.row_candidates is not None:
+        metrics[joint_bounds.HISTOGRAM] = Histogram(
+            joint_bounds.COLUMN, edges=joint_bounds.row_edges(bounds.row_candidates)
+        )
+    return one_partition.query(query.privacy_unit, metrics)

@@ -39,9 +39,11 @@ class UnitPartitionCounts:
 
     Args:
         of: the stage whose partitions are counted.
+        rows: whether it has also the number of rows in one of them (`auto_bounds.joint_bounds`).
     """
 
     of: str
+    rows: bool = False
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -26,6 +26,7 @@ class Sharing:
         bin_ranks: of a train stage, from quantiles of at most so many ranks are the bins of a feature made; 0: from those that
             divide it into bins, and no others.
         caps_votes: whether a unit votes for no more values of a category than it may have examples.
+        joint: of a stage's budget, for the two histograms by which the run chooses both bounds of a unit together.
         units_count_once: whether each held-out unit counts once in the evaluation, where the job leaves that open.
     """
 
@@ -38,6 +39,7 @@ class Sharing:
     bin_ranks: int = 0
     caps_votes: bool = False
     units_count_once: bool = False
+    joint: float = 0.06
 
     def together(self, shares: Iterable[float]) -> float:
         """The share that costs as much as all of these."""

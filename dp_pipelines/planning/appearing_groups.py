@@ -63,7 +63,7 @@ def appearing(stage: StagePlan) -> AppearingSizes | None:
         stage: calibrated.
     """
     half, selection = stage.half_keep_users, stage.selection
-    if half is None or selection is None or stage.query.bounds.auto:
+    if half is None or selection is None or stage.query.bounds.auto_partitions:
         return None
     fewest = max(selection.min_users, 1)
     if selection.noise is None:

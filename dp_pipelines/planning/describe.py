@@ -5,19 +5,21 @@ In: a calibrated stage and, where declared, a guess about a typical partition. O
 """
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dp_pipelines.auto_bounds import partition_bound, value_bounds
 from dp_pipelines.kernels.lattice import Lattice, SummandLattice
 from dp_pipelines.kernels.statistics import RowCount, Statistic
 from dp_pipelines.mechanisms.by_statistic import mechanism_of
 from dp_pipelines.metrics.base import ROWS, UNITS, Metric, Noisy
 from dp_pipelines.metrics.lookup_bound import PartitionScale
 from dp_pipelines.noise import correlation
-from dp_pipelines.plan_stages.reads import Rows, UnitFacts
-from dp_pipelines.planning import json_digest, limits, reserve
+from dp_pipelines.plan_stages.reads import Groups, Rows, UnitFacts, UnitPartitionCounts
+from dp_pipelines.planning import json_digest, limits, reserve, resolve
 from dp_pipelines.planning.noise_levels import passing_noise, training_noise
 from dp_pipelines.planning.stage import StagePlan
 from dp_pipelines.planning.stage_kinds import BestKind
@@ -30,9 +32,6 @@ from dp_pipelines.query.windows import Windows
 
 if TYPE_CHECKING:
     from dp_pipelines.planning.plan import Expectation
-
-GROWS = {"gaussian": "sqrt(max_partitions_contributed)", "laplace": "max_partitions_contributed"}
-"""What noise is a multiple of, by its law, where the bound on partitions is chosen in a run."""
 
 
 def asked_to_json(asked: Query | TrainModel) -> dict[str, Any]:
@@ -56,8 +55,9 @@ def query_to_json(query: Query) -> dict[str, Any]:
     fields = {f.name: getattr(query, f.name) for f in dataclasses.fields(query)}
     fields["privacy_unit"], fields["partition_by"] = list(query.unit_columns), list(query.partition_columns)
     fields["bounds"] = dataclasses.asdict(query.bounds)
-    if query.bounds.partition_candidates is None:  # plans without it keep their digests
-        del fields["bounds"]["partition_candidates"]
+    for said in ("partition_candidates", "row_candidates"):
+        if fields["bounds"][said] is None:  # plans without it keep their digests
+            del fields["bounds"][said]
     fields["metrics"] = {name: _metric_to_json(metric) for name, metric in query.metrics.items()}
     if query.group is None:
         del fields["group"]
@@ -231,7 +231,7 @@ def stage_to_json(stage: StagePlan, share: float, expect: "Expectation | None") 
         if metric.pools:
             metrics[name]["shrunk"] = True
         if stage.query.bounds.auto:
-            _per_partition(metrics[name], stage)
+            _per_contribution(metrics[name], stage, metric)
         if metric.auto:
             _as_multiples(metrics[name], metric)
         if metric.scale is not None:
@@ -268,9 +268,18 @@ def stage_to_json(stage: StagePlan, share: float, expect: "Expectation | None") 
     listed = passing_noise.described(stage, expect)
     if listed is not None:
         described[passing_noise.ENTRY] = listed
-    if stage.query.bounds.auto:
-        described["partition_candidates"] = list(stage.query.bounds.candidates)
+    bounds = stage.query.bounds
+    if bounds.auto_partitions:
+        described["partition_candidates"] = list(bounds.candidates)
         described["selection"] |= {"threshold": None, "half_keep_users": None}
+        if stage.selection is not None:
+            described["selection"]["half_keep_users_by_bound"] = _half_keep_by_bound(stage)
+    if bounds.row_candidates is not None:
+        described["row_candidates"] = list(bounds.row_candidates)
+    if isinstance(stage.reads, (Groups, UnitPartitionCounts)):
+        described["histograms_of"] = stage.reads.of
+    if isinstance(stage.reads, UnitPartitionCounts):
+        described["units_by_size"] = _units_by_size(stage)
     if isinstance(stage.reads, Rows) and stage.reads.of == stage.name:
         described["limits"] = limits.in_words(stage.query)
     if isinstance(stage.reads, UnitFacts):
@@ -293,18 +302,50 @@ def _kept(stage: StagePlan) -> dict[str, Any]:
     }
 
 
-def _per_partition(described: dict[str, Any], stage: StagePlan) -> None:
-    """Where the bound on partitions is not chosen yet, noise is told as it would be with 1, and how it grows with the bound."""
-    most, laws = stage.query.bounds.max_partitions, set()
-    for statistic in described["statistics"].values():
-        statistic["stddev_multiple"] = statistic["stddev"] / most ** reserve.POWERS[statistic["noise"]]
-        statistic["stddev"] = None
-        laws.add(statistic["noise"])
-    stddev, law = described["stddev"], laws.pop()
+def _half_keep_by_bound(stage: StagePlan) -> dict[str, int | None]:
+    """How many users a partition needs to be kept as often as not, with the smallest and the largest bound on partitions."""
+    bounds = stage.query.bounds
+    rows = None if bounds.row_candidates is None else bounds.row_candidates[-1]
+    ready = {
+        bound: resolve.with_partitions(stage, bound, rows) for bound in (bounds.candidates[0], bounds.candidates[-1])
+    }
+    return {
+        str(bound): None if (half := one.half_keep_users) is None else math.ceil(half) for bound, one in ready.items()
+    }
+
+
+def _units_by_size(stage: StagePlan) -> dict[str, Any]:
+    """How exact the histograms are by which a run chooses bounds: from how many units on a cell stands out of the noise."""
+    least = 0.0
+    for metric in stage.query.metrics.values():
+        (statistic,) = metric.statistics(stage.basis(metric))
+        noise, cells = stage.noises[stage.statistics.index(statistic)], statistic.cells
+        assert noise is not None
+        assert cells is not None
+        law = stage.choices.noises[statistic.name].law
+        out = value_bounds.stands_out(cells.count, noise.stddev, law, partition_bound.FALSE_ALARM)
+        least = max(least, out)
+    return {"of": stage.reads.of, "units_seen_from": math.ceil(least)}
+
+
+def _per_contribution(described: dict[str, Any], stage: StagePlan, metric: Metric) -> None:
+    """Where bounds on contributions are not chosen yet, noise is told as it would be with 1, and how it grows with them."""
+    bounds, said = stage.query.bounds, described["statistics"]
+    most = bounds.max_partitions, bounds.max_rows_per_partition
+    growths = {
+        s.name: reserve.growth(s, said[s.name]["noise"], partitions=bounds.auto_partitions, rows=bounds.auto_rows)
+        for s in metric.statistics(stage.basis(metric))
+    }
+    if not any(growth.words for growth in growths.values()):
+        return  # e.g. numbers of units, if the bound on rows alone is open
+    for name, growth in growths.items():
+        said[name]["stddev_multiple"] = said[name]["stddev"] / growth.at(*most)
+        said[name]["stddev"] = None
+    stddev, (growth, *others) = described["stddev"], dict.fromkeys(growths.values())
     described["stddev"] = None
-    known = stddev is not None and not laws  # noises of two laws grow apart
-    described["stddev_multiple"] = stddev / most ** reserve.POWERS[law] if known else None
-    described["grows_with"] = GROWS[law] if known else None
+    known = stddev is not None and not others  # noises of two laws grow apart
+    described["stddev_multiple"] = stddev / growth.at(*most) if known else None
+    described["grows_with"] = growth.words if known else None
 
 
 def _as_multiples(described: dict[str, Any], metric: Metric) -> None:

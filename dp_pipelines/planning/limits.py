@@ -84,11 +84,14 @@ def _of_bounds(query: Query, unit: str) -> list[str]:
             f"at most {_counted(bounds.max_contributions, 'row')} of one {unit} {_are(bounds.max_contributions)} counted in all"
         ]
     said = []
-    if bounds.max_contributions_per_partition is not None:
-        most = bounds.max_contributions_per_partition
-        within = f" in each group{groups}" if groups else ""
+    within = f" in each group{groups}" if groups else ""
+    if bounds.row_candidates is not None:
+        listed = ", ".join(f"{candidate:,}" for candidate in bounds.row_candidates)
+        said.append(f"at most as many rows of one {unit} as the run chooses are counted{within}: one of {listed}")
+    elif bounds.max_contributions_per_partition is not None:
+        most = bounds.max_rows_per_partition
         said.append(f"at most {_counted(most, 'row')} of one {unit} {_are(most)} counted{within}")
-    if bounds.auto:
+    if bounds.auto_partitions:
         listed = ", ".join(f"{candidate:,}" for candidate in bounds.candidates)
         said.append(f"at most as many groups{groups} as the run chooses are counted of one {unit}: one of {listed}")
     elif not _all_listed(query):

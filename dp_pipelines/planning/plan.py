@@ -94,6 +94,10 @@ class Plan:
     >>> plan = Plan(epsilon=1.0, delta=1e-6, stages={"weekly": query})
     >>> plan.accounted["epsilon"] <= 1.0
     True
+    >>> print(plan)
+    epsilon 1, delta 1e-06
+    stage   metric  noise    standard deviation
+    weekly  orders  laplace  5.657
     >>> plan["weekly"].name
     'weekly'
     >>> later = Plan(epsilon=1.0, delta=1e-6, stages={"weekly": query}, runs=4, split="linear")
@@ -170,7 +174,11 @@ class Plan:
         self.reads = window_columns.reads_of(expanded.reads, self.windows)
         self.phases, self.selections, self.auto = expanded.phases, expanded.selections, expanded.auto
         self.trained, self.rolled = expanded.trained, expanded.rolled
-        self.auto_partitions, self.kept, self.compared = expanded.auto_partitions, expanded.kept, expanded.compared
+        self.auto_contributions, self.kept, self.compared = (
+            expanded.auto_contributions,
+            expanded.kept,
+            expanded.compared,
+        )
         if expect is not None and not isinstance(expect, Expectation):
             raise RequestError(field="expect", message="must be an Expectation")
         self.expect = expect
@@ -384,6 +392,13 @@ class Plan:
             "costs": {key: value for key, value in self.explain().items() if key != "records"},
             **describe.parties_to_json(self.queries),
         }
+
+    def __str__(self) -> str:
+        """The budget, and the noise of each number."""
+        from dp_pipelines.planning.plan_text import plan_text  # for people alone
+
+        shown = {"epsilon": self.epsilon, "delta": self.delta, "runs": self.runs, "stages": self._described_stages()}
+        return plan_text(shown)
 
     def _described_stages(self) -> list[dict[str, Any]]:
         described = {name: self._described(stage) for name, stage in self.stages.items()}

@@ -1,9 +1,10 @@
-"""What a stage pays for whose bound on partitions is chosen in a run: enough for every candidate.
+"""What a stage pays for whose bounds on contributions are chosen in a run: enough for every candidate.
 
-In: how far a unit moves a statistic with the largest candidate; the candidates. Out: a shape whose records hold for all of them;
-for each candidate, how many release steps a unit of change may be. Holds (docs/proofs/sensitivity.md, lemma 6b): with candidate k
-and `steps_at` of it, the record of the statistic is dominated by that of the reserved shape. Noise stays what it is in release
-steps, so that per unit of change it grows with the root of k (Gaussian) or with k (Laplace).
+In: how far a unit moves a statistic with the largest candidates; those of the bound on partitions. Out: a shape whose records
+hold for all of them; for each candidate, how many release steps a unit of change may be. Holds (docs/proofs/sensitivity.md, lemma
+6b): with candidate k, any candidate for the rows in a partition, and `steps_at` of these, the record of the statistic is
+dominated by that of the reserved shape. Noise stays what it is in release steps, so that per unit of change it grows with the
+root of k (Gaussian) or with k (Laplace), and with the bound on rows.
 """
 
 import dataclasses
@@ -11,9 +12,56 @@ import math
 from collections.abc import Sequence
 
 from dp_pipelines.kernels.sensitivity import LatticeSteps, Shape
+from dp_pipelines.kernels.statistics import Statistic
 
 POWERS = {"gaussian": 0.5, "laplace": 1.0}
 """With which power of the bound on partitions noise grows."""
+
+
+WORDS = {0.5: "sqrt(max_partitions_contributed)", 1.0: "max_partitions_contributed"}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class NoiseGrowth:
+    """How the noise of a statistic grows with the bounds that a run chooses.
+
+    Args:
+        power: of the bound on partitions; 0 if it is fixed.
+        rows: whether it grows with the bound on rows in a partition.
+
+    >>> NoiseGrowth(power=0.5, rows=True).at(16, 3), NoiseGrowth(power=0.5, rows=True).words
+    (12.0, 'sqrt(max_partitions_contributed) * max_contributions_per_partition')
+    """
+
+    power: float
+    rows: bool
+
+    def at(self, partitions: int, rows: int) -> float:
+        """Return how many times the noise is with some bounds what it is with 1."""
+        return float(partitions**self.power * (rows if self.rows else 1))
+
+    @property
+    def words(self) -> str:
+        """What it is in proportion to, in the names of the job file; empty if it does not grow."""
+        return " * ".join(filter(None, [WORDS.get(self.power), "max_contributions_per_partition" if self.rows else ""]))
+
+
+def growth(statistic: Statistic, law: str, *, partitions: bool, rows: bool) -> NoiseGrowth:
+    """Return how the noise of a statistic grows.
+
+    Args:
+        statistic: with a shape in whole units.
+        law: of its noise.
+        partitions, rows: which bounds the run chooses.
+    """
+    reaches = [moved_by_rows(statistic, number) for number in (1, 2)]
+    return NoiseGrowth(power=POWERS[law] if partitions else 0.0, rows=rows and reaches[1] > reaches[0])
+
+
+def moved_by_rows(statistic: Statistic, rows: int) -> int:
+    """Return how far a unit with so many rows in one partition moves a statistic there, on its fine lattice."""
+    shape = statistic.shape(max_partitions=1, max_rows_per_partition=rows, max_rows=None)
+    return shape.in_total * shape.unit
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

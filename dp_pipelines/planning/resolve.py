@@ -1,12 +1,12 @@
 """A stage whose bounds were chosen: the lattices change, what was accounted for does not.
 
-In: a stage of a plan with bounds that say `auto`; what was chosen: the bound on partitions, and a pair of bounds for each metric
-that says so. Out: the stage, ready to run. Holds: the mechanism records stay those of the plan. They hold for any bounds of
-values: noise has a law in release steps, which does not change, and a release step is `ceil(unit / steps)` of the lattice on
-which a unit of change is `unit`; so that unit is `ceil(unit / step) <= steps` release steps, whatever the unit is
-(`step >= unit / steps`, hence `unit / step <= steps`, a whole number: docs/proofs/sensitivity.md, lemma 6a). For the bound on
-partitions see `planning.reserve` (lemma 6b). The plan's record is made with `steps` itself; and what the resolved lattices do is
-compared with it all the same.
+In: a stage of a plan with bounds that say `auto`; what was chosen: the bounds on partitions and on rows in each, and a pair of
+bounds for each metric that says so. Out: the stage, ready to run. Holds: the mechanism records stay those of the plan. They hold
+for any bounds of values: noise has a law in release steps, which does not change, and a release step is `ceil(unit / steps)` of
+the lattice on which a unit of change is `unit`; so that unit is `ceil(unit / step) <= steps` release steps, whatever the unit is
+(`step >= unit / steps`, hence `unit / step <= steps`, a whole number: docs/proofs/sensitivity.md, lemma 6a). For the bounds on
+partitions and rows see `planning.reserve` (lemma 6b). The plan's record is made with `steps` itself; and what the resolved
+lattices do is compared with it all the same.
 """
 
 import dataclasses
@@ -41,16 +41,15 @@ class _Scales:
     laplace_scale: Fraction
 
 
-def with_partitions(stage: StagePlan, partitions: int) -> StagePlan:
-    """The stage with this bound on the partitions of a unit; bounds of values may still be open.
+def with_partitions(stage: StagePlan, partitions: int | None, rows: int | None = None) -> StagePlan:
+    """The stage with these bounds on the contributions of a unit; bounds of values may still be open.
 
     Args:
-        stage: a stage of a plan whose bound on partitions is to be chosen.
-        partitions: one of its candidates.
+        stage: a stage of a plan with a bound that is to be chosen.
+        partitions: one of the candidates of the bound on partitions; None if it is fixed.
+        rows: one of those of the bound on rows in a partition; None if it is fixed.
     """
-    if partitions not in stage.query.bounds.candidates:
-        raise AssertionError("the bound on partitions is none of the candidates")
-    query = dataclasses.replace(stage.query, bounds=stage.query.bounds.choosing(partitions))
+    query = dataclasses.replace(stage.query, bounds=stage.query.bounds.choosing(partitions, rows))
     named = {statistic.name: statistic for statistic in stage.statistics}
     noises = {}
     for name, choice in stage.choices.noises.items():
@@ -66,7 +65,7 @@ def with_partitions(stage: StagePlan, partitions: int) -> StagePlan:
     ready = build_stage(stage.name, query, choices, of_plan, stage.reads)
     planned = {record.name: record for record in stage.mechanisms}
     if not all(_dominates(planned[made.name], made) for made in ready.mechanisms):
-        raise AssertionError("a bound on partitions that was chosen costs more than the plan says")
+        raise AssertionError("a bound on contributions that was chosen costs more than the plan says")
     return dataclasses.replace(ready, mechanisms=stage.mechanisms, statement=stage.statement, payment=stage.payment)
 
 

@@ -124,7 +124,7 @@ class AggregateKind(StageKind):
         strategies: list[str | None] = ["truncated_geometric", "laplace", "gaussian"]
         strategies += ["weighted_gaussian"] if partitions.min_users <= 1 else []
         # Coins share epsilon among partitions, and no number of them costs less than all others.
-        return strategies[1:] if self.query.bounds.auto else strategies
+        return strategies[1:] if self.query.bounds.auto_partitions else strategies
 
     def fits(self, choices: StageChoices, released: Mapping[str, Statistic]) -> bool:
         partitions, strategy = self.query.partitions, choices.strategy

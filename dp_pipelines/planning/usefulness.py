@@ -15,11 +15,12 @@ from dp_pipelines.accounting.estimate import Terms, rough
 from dp_pipelines.accounting.level_costs import NOTHING, LevelCosts, LevelPart
 from dp_pipelines.accounting.mechanism_record import MechanismRecord
 from dp_pipelines.accounting.record_kinds import kind_of
+from dp_pipelines.auto_bounds import joint_bounds, partition_bound
 from dp_pipelines.errors import BudgetError
 from dp_pipelines.mechanisms.by_statistic import mechanism_of
 from dp_pipelines.metrics.base import Metric
 from dp_pipelines.metrics.good_from import GoodFrom, Level, shown
-from dp_pipelines.planning import appearing_groups
+from dp_pipelines.planning import appearing_groups, reserve
 from dp_pipelines.planning.noise_levels import noise_search
 from dp_pipelines.planning.stage import StagePlan
 from dp_pipelines.query.query import PublicPartitions
@@ -64,15 +65,16 @@ def add_to(described: dict[str, Any], stage: StagePlan, expect: "Expectation | N
 def statements(stage: StagePlan) -> dict[str, tuple[GoodFrom, ...]]:
     """What each metric of a stage says of itself, by name.
 
-    A bound on partitions that the run chooses leaves all noise open, so that nothing is said.
+    A bound that the run chooses leaves the noise open that grows with it, so that of such metrics nothing is said.
     """
-    if stage.query.bounds.auto:
-        return dict.fromkeys(stage.query.metrics, ())
     levels = {}
     for place, (statistic, noise) in enumerate(zip(stage.statistics, stage.noises, strict=True)):
         if noise is not None and (level := mechanism_of(statistic).level(stage.calibration(place))) is not None:
             levels[statistic] = level
-    return {name: _of(metric, stage, levels) for name, metric in stage.query.metrics.items()}
+    return {
+        name: () if _open_bounds(metric, stage) else _of(metric, stage, levels)
+        for name, metric in stage.query.metrics.items()
+    }
 
 
 def without_each(
@@ -196,9 +198,30 @@ def _to_json(one: GoodFrom) -> dict[str, Any]:
     }
 
 
+def _open_bounds(metric: Metric, stage: StagePlan) -> list[str]:
+    """Name the bounds that the run chooses and with which the noise of a metric grows."""
+    bounds = stage.query.bounds
+    if not bounds.auto:
+        return []
+    growths = [
+        reserve.growth(
+            statistic,
+            stage.choices.noises[statistic.name].law,
+            partitions=bounds.auto_partitions,
+            rows=bounds.auto_rows,
+        )
+        for statistic in metric.statistics(stage.basis(metric))
+    ]
+    grows = {
+        partition_bound.NAME: any(growth.power for growth in growths),
+        joint_bounds.NAME: any(growth.rows for growth in growths),
+    }
+    return [name for name, with_it in grows.items() if with_it]
+
+
 def _left_out(metric: Metric, stage: StagePlan) -> str:
-    if stage.query.bounds.auto:
-        return "its noise follows from max_partitions_contributed, which the run chooses"
+    if named := _open_bounds(metric, stage):
+        return f"its noise follows from {' and '.join(named)}, which the run chooses"
     if metric.scale is not None:
         return "its noise differs by partition, in proportion to its bounds"
     return "its noise follows from the bounds that the run chooses" if metric.auto else ""

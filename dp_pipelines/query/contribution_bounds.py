@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Annotated, Literal
 
 from dp_pipelines import checks
-from dp_pipelines.auto_bounds import partition_bound
+from dp_pipelines.auto_bounds import joint_bounds, partition_bound
 from dp_pipelines.errors import RequestError
 from dp_pipelines.metrics.over_column import AUTO
 
@@ -29,10 +29,12 @@ class ContributionBounds:
             from a noisy histogram of how many partitions units have, for a tenth of the stage's budget, by `dp-pipelines run`.
             Where `partition_by` is empty it is 1, and can be left out.
         max_contributions_per_partition: rows of one unit in one partition that are kept (Linf). Needed by every metric that
-            looks at rows; not needed for `PrivacyIdCount` and for sums clipped per partition.
+            looks at rows; not needed for `PrivacyIdCount` and for sums clipped per partition. `auto` has it chosen among
+            `row_candidates` from a second histogram, together with the bound on partitions where that is `auto` too.
         max_contributions: rows of one unit in all, instead of the two above.
         partition_candidates: where `max_partitions_contributed` is `auto`, what it may be: rising whole numbers that do not come
-            from the data.
+            from the data. Beside `max_contributions_per_partition: auto` they are the powers of 2 up to 64 if left out.
+        row_candidates: likewise, where `max_contributions_per_partition` is `auto`; the powers of 2 up to 64 if left out.
 
     >>> ContributionBounds(max_partitions_contributed=8, max_contributions_per_partition=3).max_partitions
     8
@@ -43,15 +45,26 @@ class ContributionBounds:
     """
 
     max_partitions_contributed: ContributionBound | Literal["auto"] | None = None
-    max_contributions_per_partition: ContributionBound | None = None
+    max_contributions_per_partition: ContributionBound | Literal["auto"] | None = None
     max_contributions: ContributionBound | None = None
     partition_candidates: Sequence[int] | None = None
+    row_candidates: Sequence[int] | None = None
 
     def __post_init__(self) -> None:
         checks.declared(self)
-        if self.auto:
-            candidates = partition_bound.checked(self.partition_candidates, LARGEST_BOUND)
-            object.__setattr__(self, "partition_candidates", candidates)
+        if self.auto_rows:
+            rows = joint_bounds.CANDIDATES if self.row_candidates is None else self.row_candidates
+            object.__setattr__(self, "row_candidates", partition_bound.checked(rows, LARGEST_BOUND, "row_candidates"))
+        elif self.row_candidates is not None:
+            raise RequestError(
+                field="row_candidates",
+                message="is only for a bound that the run chooses",
+                hint="drop it, or write max_contributions_per_partition: auto",
+            )
+        if self.auto_partitions:
+            left_out = self.auto_rows and self.partition_candidates is None
+            partitions = joint_bounds.CANDIDATES if left_out else self.partition_candidates
+            object.__setattr__(self, "partition_candidates", partition_bound.checked(partitions, LARGEST_BOUND))
         elif self.partition_candidates is not None:
             raise RequestError(
                 field="partition_candidates",
@@ -76,7 +89,8 @@ class ContributionBounds:
             raise RequestError(
                 field="bounds",
                 message="must say how much one privacy unit may contribute",
-                hint="set max_partitions_contributed and max_contributions_per_partition, or max_contributions",
+                hint="set max_partitions_contributed and max_contributions_per_partition, or max_contributions; "
+                "or, in a job file, bounds: auto, and each run chooses both",
             )
 
     def over_everything(self) -> "ContributionBounds":
@@ -88,19 +102,47 @@ class ContributionBounds:
         >>> ContributionBounds(max_contributions=20).over_everything().max_rows_per_partition
         20
         """
-        if self.max_partitions_contributed not in (None, 1):
+        if self.max_partitions_contributed not in (None, 1) and not (self.auto_partitions and self.auto_rows):
             raise RequestError(
                 field="max_partitions_contributed",
                 message="must be 1 where partition_by is empty: everything is one partition",
                 hint="leave it out, or name columns in partition_by",
             )
         rows = self.max_contributions or self.max_contributions_per_partition
-        return ContributionBounds(max_partitions_contributed=1, max_contributions_per_partition=rows)
+        return ContributionBounds(
+            max_partitions_contributed=1, max_contributions_per_partition=rows, row_candidates=self.row_candidates
+        )
+
+    def without_rows(self) -> "ContributionBounds":
+        """The same where no metric looks at rows: a bound on them that a run would choose is not needed.
+
+        >>> both = ContributionBounds(max_partitions_contributed="auto", max_contributions_per_partition="auto")
+        >>> both.without_rows().auto_rows, both.without_rows().candidates
+        (False, (1, 2, 4, 8, 16, 32, 64))
+        """
+        if not self.auto_rows:
+            return self
+        return dataclasses.replace(self, max_contributions_per_partition=None, row_candidates=None)
 
     @property
     def auto(self) -> bool:
+        """Whether a bound is chosen in a run."""
+        return self.auto_partitions or self.auto_rows
+
+    @property
+    def auto_partitions(self) -> bool:
         """Whether the bound on partitions is chosen in a run."""
         return self.max_partitions_contributed == AUTO
+
+    @property
+    def auto_rows(self) -> bool:
+        """Whether the bound on rows in a partition is chosen in a run."""
+        return self.max_contributions_per_partition == AUTO
+
+    @property
+    def auto_field(self) -> str:
+        """The name of a bound that is chosen in a run, for messages."""
+        return partition_bound.NAME if self.auto_partitions else joint_bounds.NAME
 
     @property
     def candidates(self) -> tuple[int, ...]:
@@ -117,14 +159,34 @@ class ContributionBounds:
         assert isinstance(bound, int)
         return bound
 
-    def choosing(self, partitions: int) -> "ContributionBounds":
-        """The same with the bound on partitions that was chosen."""
-        return dataclasses.replace(self, max_partitions_contributed=partitions, partition_candidates=None)
+    def choosing(self, partitions: int | None = None, rows: int | None = None) -> "ContributionBounds":
+        """The same with the bounds that were chosen.
+
+        Args:
+            partitions, rows: None for one that is fixed.
+
+        Raises:
+            AssertionError: one is none of the candidates.
+        """
+        chosen: dict[str, int | None] = {}
+        for value, open_, candidates, name, others in (
+            (partitions, self.auto_partitions, self.partition_candidates, partition_bound.NAME, "partition_candidates"),
+            (rows, self.auto_rows, self.row_candidates, joint_bounds.NAME, "row_candidates"),
+        ):
+            if open_ != (value is not None) or (value is not None and value not in (candidates or ())):
+                raise AssertionError(f"{name} is none of the candidates")
+            if open_:
+                chosen |= {name: value, others: None}
+        return dataclasses.replace(self, **chosen)  # type: ignore[arg-type]  # names of fields
 
     @property
     def max_rows_per_partition(self) -> int:
-        """The most rows of one unit in one partition (Linf); 1 where rows do not matter."""
-        return self.max_contributions or self.max_contributions_per_partition or 1
+        """The most rows of one unit in one partition (Linf); 1 where rows do not matter; the most that it can be while open."""
+        if self.row_candidates is not None:
+            return self.row_candidates[-1]
+        bound = self.max_contributions or self.max_contributions_per_partition or 1
+        assert isinstance(bound, int)
+        return bound
 
     @property
     def max_rows(self) -> int:

@@ -58,3 +58,8 @@ class Kept:
             hint = "write each_metric: true, or leave it out"
             raise RequestError(field="kept.each_metric", message="must be true or false", hint=hint)
         object.__setattr__(self, "filters", tuple(self.filters))
+
+
+BESIDE_AUTO = Kept(share=0.03, up_to=4096, each_metric=True)
+"""What a job file asks that says nothing of it and has the run choose the bound on rows: a choice without it tells nobody how
+much was cut off. A fiftieth would do for the share of rows; this also tells it of people and sums."""

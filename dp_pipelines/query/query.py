@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated
 
 from dp_pipelines import checks
-from dp_pipelines.auto_bounds import partition_bound, value_bounds
+from dp_pipelines.auto_bounds import joint_bounds, partition_bound, value_bounds
 from dp_pipelines.errors import RequestError
 from dp_pipelines.frozen import FrozenMapping
 from dp_pipelines.metrics.base import RAW, Metric
@@ -122,6 +122,8 @@ class Query:
         if not isinstance(self.metrics, Mapping):
             raise RequestError(field="metrics", message="must map names to metrics")
         object.__setattr__(self, "metrics", FrozenMapping(self.metrics))
+        if not any(metric.needs_row_bound for metric in self.metrics.values() if isinstance(metric, Metric)):
+            object.__setattr__(self, "bounds", self.bounds.without_rows())
         self._check_metrics()
         bounds = {"partitions": self.bounds.max_partitions, "rows": self.bounds.max_rows_per_partition}
         if self.windows is None:  # else bounds are those of one window, and not of the unit
@@ -137,7 +139,7 @@ class Query:
         if self.parties is not None:
             self.parties.check(self)
         if self.bounds.auto:
-            partition_bound.refuse(getattr(self.partitions, "strategy", None), self.best, self.columns, self.metrics)
+            self._check_open_bounds()
         if not self.metrics and isinstance(self.partitions, PublicPartitions) and self.best is None:
             message = "are missing, and with public partitions only their list would be published"
             raise RequestError(field="metrics", message=message, hint="add a metric")
@@ -312,6 +314,18 @@ class Query:
             if column in self.columns:
                 message = f"adds a column {column!r}, and the query reads one"
                 raise RequestError(field="windows", message=message, hint="rename that column")
+
+    def _check_open_bounds(self) -> None:
+        chosen = {partition_bound.NAME: partition_bound.COLUMN} if self.bounds.auto_partitions else {}
+        if self.bounds.auto_rows:
+            chosen[joint_bounds.NAME] = joint_bounds.COLUMN
+            if self.compare is not None:
+                message = "cannot be combined with a bound on rows that the run chooses"
+                hint = f"write {joint_bounds.NAME} as a number"
+                raise RequestError(field="compare", message=message, hint=hint)
+        strategy = getattr(self.partitions, "strategy", None)
+        reserved = (partition_bound.NAME, joint_bounds.NAME)
+        partition_bound.refuse(strategy, self.best, self.columns, self.metrics, chosen, reserved)
 
     def _check_rollup(self) -> None:
         if self.rolled is not None:

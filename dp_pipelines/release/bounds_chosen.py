@@ -1,16 +1,17 @@
 """The bounds that a stage gets from its noisy histograms.
 
 In: a stage with bounds that say `auto`, the released table of its histograms, the stage that released it. Out: a pair of bounds
-for each metric that says so; the bound on partitions. Holds: post-processing of what was released; metrics of one family get the
-same bounds.
+for each metric that says so; the bounds on partitions and on rows in each. Holds: post-processing of what was released; metrics
+of one family get the same bounds.
 """
 
 import pyarrow as pa
 
-from dp_pipelines.auto_bounds import partition_bound, value_bounds
+from dp_pipelines.auto_bounds import joint_bounds, partition_bound, value_bounds
 from dp_pipelines.kernels.statistics import ValueSum
 from dp_pipelines.mechanisms.mechanism import Noise
 from dp_pipelines.metrics.base import UNITS, Metric
+from dp_pipelines.metrics.histogram import Histogram
 from dp_pipelines.metrics.over_column import AUTO
 from dp_pipelines.metrics.sums import Variance
 from dp_pipelines.plan_stages.phases import histograms_of, within_of
@@ -64,14 +65,56 @@ def _multiple(stage: StagePlan, metric: Metric) -> float:
     raise AssertionError("a metric with bounds has a sum")
 
 
-def partitions(stage: StagePlan, histogram: StagePlan, table: pa.Table) -> int:
-    """The bound on partitions of a stage that leaves it open.
+def contributions(stage: StagePlan, histograms: StagePlan, table: pa.Table) -> tuple[int | None, int | None]:
+    """The bounds on partitions and on rows in each of a stage that leaves one open, or both; None for one that is fixed.
 
     Args:
         stage: the stage of the plan.
-        histogram: the stage of the histogram of units.
+        histograms: the stage of the histograms of units.
         table: what that one has released: one row.
     """
+    bounds = stage.query.bounds
+    if bounds.row_candidates is None:
+        return _partitions(stage, histograms, table), None
+    listed = stage.query.partitions
+    partitions, rows = joint_bounds.choose(
+        _sizes(histograms, table, partition_bound.HISTOGRAM) if bounds.auto_partitions else None,
+        _sizes(histograms, table, joint_bounds.HISTOGRAM),
+        candidates=(bounds.candidates, bounds.row_candidates),
+        effects=_joint_effects(stage),
+        public=len(listed.keys) if isinstance(listed, PublicPartitions) else None,
+        estimates=stage.query.kept is not None,
+    )
+    return partitions if bounds.auto_partitions else None, rows
+
+
+def _sizes(histograms: StagePlan, table: pa.Table, name: str) -> joint_bounds.UnitSizes:
+    """The released histogram of one number of each unit, as far as it stands out of the noise."""
+    metric = histograms.query.metrics[name]
+    assert isinstance(metric, Histogram)
+    assert metric.edges is not None
+    (needed,) = metric.statistics(histograms.basis(metric))
+    noise = histograms.noises[histograms.statistics.index(needed)]
+    assert noise is not None
+    law = histograms.choices.noises[needed.name].law
+    return joint_bounds.UnitSizes.seen(table.column(name).to_pylist()[0], metric.edges, noise.stddev, law)
+
+
+def _joint_effects(stage: StagePlan) -> list[joint_bounds.BoundsEffect]:
+    """The effect of both bounds on each statistic with noise, selection among them."""
+    laws = {name: choice.law for name, choice in stage.choices.noises.items()}
+    noisy = [s for s, noise in zip(stage.statistics, stage.noises, strict=True) if noise is not None]
+    of_rows = {s.name for s in noisy if reserve.growth(s, laws[s.name], partitions=True, rows=True).rows}
+    return [
+        joint_bounds.BoundsEffect(
+            weight=effect.weight, multiple=effect.multiple, power=effect.power, rows=name in of_rows
+        )
+        for name, effect in _effects(stage)
+    ]
+
+
+def _partitions(stage: StagePlan, histogram: StagePlan, table: pa.Table) -> int:
+    """The bound on partitions of a stage that leaves it alone open. Arguments as for `contributions`."""
     needed = histogram.statistics[0]
     noise, listed = histogram.noises[0], stage.query.partitions
     assert noise is not None
@@ -80,20 +123,21 @@ def partitions(stage: StagePlan, histogram: StagePlan, table: pa.Table) -> int:
         candidates=stage.query.bounds.candidates,
         stddev=noise.stddev,
         law=histogram.choices.noises[needed.name].law,
-        effects=_effects(stage),
+        effects=[effect for _, effect in _effects(stage)],
         partitions=len(listed.keys) if isinstance(listed, PublicPartitions) else None,
     )
 
 
-def _effects(stage: StagePlan) -> list[partition_bound.Effect]:
-    """What the bound on partitions does to each statistic with noise, selection among them."""
+def _effects(stage: StagePlan) -> list[tuple[str, partition_bound.Effect]]:
+    """What the bound on partitions does to each statistic with noise, selection among them, by name."""
     weights = dict(noisy_statistics(stage.query, stage.choices.centred))
     rows, most = stage.query.bounds.max_rows_per_partition, stage.query.bounds.max_partitions
     found = []
 
     def note(name: str, noise: Noise, weight: float, added: float) -> None:
         power = reserve.POWERS[stage.choices.noises[name].law]
-        found.append(partition_bound.Effect(weight=weight, multiple=noise.stddev / added / most**power, power=power))
+        multiple = noise.stddev / added / most**power
+        found.append((name, partition_bound.Effect(weight=weight, multiple=multiple, power=power)))
 
     selection, asked = stage.selection, stage.query.partitions
     if selection is not None and selection.noise is not None and isinstance(asked, PrivatePartitions):
@@ -101,11 +145,13 @@ def _effects(stage: StagePlan) -> list[partition_bound.Effect]:
             weights[UNITS.name] += asked.weight
         elif selection.strategy == "weighted_gaussian":
             multiple = selection.noise.stddev  # a unit in one partition weighs 1
-            found.append(partition_bound.Effect(weight=asked.weight, multiple=multiple, power=0.0))
+            effect = partition_bound.Effect(weight=asked.weight, multiple=multiple, power=0.0)
+            found.append(("selection", effect))
         else:
             note("selection", selection.noise, asked.weight, 1.0)
     for statistic, noise in zip(stage.statistics, stage.noises, strict=True):
         if noise is not None:
-            shape = statistic.shape(max_partitions=1, max_rows_per_partition=rows, max_rows=None)
-            note(statistic.name, noise, weights[statistic.name], shape.in_total * shape.unit * noise.fine_step)
+            note(
+                statistic.name, noise, weights[statistic.name], reserve.moved_by_rows(statistic, rows) * noise.fine_step
+            )
     return found

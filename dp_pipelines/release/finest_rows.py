@@ -3,7 +3,7 @@
 In: a published table and its stage's entry in the manifest. Out: some of its rows. Holds: a table without levels stays as it is.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -34,7 +34,26 @@ def of(table: pa.Table, stage: Mapping[str, Any]) -> pa.Table:
         or not pa.types.is_integer(table.schema.field(LEVEL).type)
     ):
         return table
-    keep = pc.equal(table.column(LEVEL), pc.max(table.column(LEVEL)))
+    return _published_groups(table, pc.max(table.column(LEVEL)))
+
+
+def of_level(table: pa.Table, stage: Mapping[str, Any], keys: Sequence[str]) -> pa.Table | None:
+    """The rows of the level that has these keys alone, without the columns that tell levels apart; None where there is none.
+
+    >>> table = pa.table({"level": [0, 1, 1], "k": [None, "a", None], "rest": [False, False, True], "n": [3.0, 2.0, 1.0]})
+    >>> of_level(table, {"rollup": {"levels": [[], ["k"]]}}, []).to_pydict()
+    {'k': [None], 'n': [3.0]}
+    >>> of_level(table, {"rollup": {"levels": [[], ["k"]]}}, ["other"])
+    """
+    levels = stage[ENTRY].get("levels") if is_rollup(stage) else None
+    if not isinstance(levels, Sequence) or of(table, stage) is table:
+        return None
+    found = next((at for at, level in enumerate(levels) if level == list(keys)), None)
+    return None if found is None else _published_groups(table, pa.scalar(found))
+
+
+def _published_groups(table: pa.Table, level: pa.Scalar) -> pa.Table:
+    keep = pc.equal(table.column(LEVEL), level)
     if REST in table.column_names and pa.types.is_boolean(table.schema.field(REST).type):
         keep = pc.and_(keep, pc.invert(table.column(REST)))
     return gather.filter_rows(table, keep).drop_columns([name for name in (LEVEL, REST) if name in table.column_names])

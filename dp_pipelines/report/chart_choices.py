@@ -11,6 +11,7 @@ import numpy as np
 from dp_pipelines.query.order_by import SortColumn
 from dp_pipelines.query.rollup import LEVEL, REST
 from dp_pipelines.release import finest_rows
+from dp_pipelines.report.pages import mapping
 from dp_pipelines.report.released_table import Codes, Key, Numbers, Published, groups, largest_groups, of_table
 
 PANELS, POINTS = 6, 200
@@ -68,6 +69,45 @@ def panels_of(published: Published, leader: Numbers) -> list[tuple[str, Key, Cod
 def rollup_order(stage: Mapping[str, object]) -> tuple[SortColumn, ...]:
     """The order in which a rollup is printed, by its entry in the manifest: level by level. Empty where it is none."""
     return (SortColumn(column=LEVEL),) if finest_rows.is_rollup(stage) else ()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RolledUp:
+    """What tells numbers of a rollup apart: made to add up, they are no longer independent.
+
+    The numbers before that are. What is computed from fitted numbers by weighted sums, such as a difference or a trend, varies no
+    more than the same from those (Gauss and Markov), so that their error bars are the ones to compare by.
+
+    Args:
+        raw: of each metric its numbers before they were made to add up, in the finest rows.
+        by_time: the level that has the time of the finest rows for its only key; None where there is none.
+        raw_by_time: of each metric its numbers before, in the rows of that level.
+    """
+
+    raw: Mapping[str, Numbers]
+    by_time: Published | None
+    raw_by_time: Mapping[str, Numbers]
+
+
+def rolled_up(published: Published, stage: Mapping[str, object]) -> RolledUp | None:
+    """Return what tells the numbers of a rollup apart; None for other tables.
+
+    Args:
+        published: the whole table.
+        stage: its entry in the manifest.
+    """
+    if not finest_rows.is_rollup(stage):
+        return None
+    shown = finest(published, stage)
+    rows = None if shown.time is None else finest_rows.of_level(published.table, stage, [shown.time.name])
+    level = None if rows is None or shown.time is None else of_table(rows, [shown.time.name])
+    return RolledUp(raw=_raw(shown, stage), by_time=level, raw_by_time={} if level is None else _raw(level, stage))
+
+
+def _raw(published: Published, stage: Mapping[str, object]) -> dict[str, Numbers]:
+    entries = mapping(stage.get("metrics"))
+    bases = {metric.name: mapping(entries.get(metric.name)).get("raw_of") for metric in published.metrics}
+    return {str(base): metric for metric in published.metrics if (base := bases[metric.name]) is not None}
 
 
 def finest(published: Published, stage: Mapping[str, object]) -> Published:

@@ -11,6 +11,7 @@ from markupsafe import Markup
 from numpy.typing import NDArray
 
 from dp_pipelines.report.figures import (
+    LARGEST,
     NARROW,
     WIDE,
     Floats,
@@ -22,7 +23,23 @@ from dp_pipelines.report.figures import (
     mark_places,
     width_of,
 )
-from dp_pipelines.report.svg import BAR, HEAT, INK, LETTER, MARK, PAPER, QUIET, Axes, Shown, SvgDrawing
+from dp_pipelines.report.released_table import Numbers, Truth
+from dp_pipelines.report.svg import (
+    BAR,
+    HEAT,
+    INK,
+    LETTER,
+    MARK,
+    PAPER,
+    QUIET,
+    RANGE,
+    RANGE_LINE,
+    Axes,
+    Kind,
+    Point,
+    Shown,
+    SvgDrawing,
+)
 from dp_pipelines.report.time_axis import TimeAxis
 
 HEAT_WIDTH = 520
@@ -47,12 +64,39 @@ class Series:
         values: the numbers.
         bars: half the length of each error bar.
         notes: what each point says when it is pointed at; empty: nothing.
+        truth: estimates of the true numbers and their ranges, where there are any.
+        estimate_notes: what points say while estimates are shown.
     """
 
     days: Floats
     values: Floats
     bars: Floats
     notes: Sequence[str] = ()
+    truth: Truth | None = None
+    estimate_notes: Sequence[str] = ()
+
+
+RANGE_WIDTH = 9.0
+"""Pixels that the shade of a range is wide."""
+
+FARTHEST = 2.0
+"""An axis is at most so many times as long as it would be without ranges: what goes on is cut."""
+
+
+def limits_with_ranges(metric: Numbers) -> tuple[float, float]:
+    """The range of an axis that has ranges of true numbers too.
+
+    >>> truth = Truth(estimates=np.array([25.0, 30.0]), lows=np.array([9.0, 18.0]), highs=np.array([30.0, 300.0]))
+    >>> limits_with_ranges(Numbers(name="n", values=np.array([10.0, 20.0]), stddevs=np.zeros(2), truth=truth))
+    (0.0, 40.0)
+    """
+    low, high = limits(metric.values, metric.bars)
+    if metric.truth is None:
+        return low, high
+    ends = np.concatenate([metric.truth.lows, metric.truth.highs])
+    ends = ends[np.abs(ends) < LARGEST]
+    width = FARTHEST * (high - low)
+    return max(min(low, *ends), high - width), min(max(high, *ends), low + width)
 
 
 def limits(values: Floats, bars: Floats) -> tuple[float, float]:
@@ -86,12 +130,45 @@ def time_series(series: Series, time: TimeAxis, bounds: tuple[float, float], tit
     days, values, bars = series.days[keep], series.values[keep], series.bars[keep]
     drawing = SvgDrawing(WHOLE_HEIGHT if whole else PANEL_HEIGHT)
     axes = axes_over_time(drawing, time, bounds, whole=whole)
-    axes.lines((((x, a), (x, b)) for x, a, b in zip(days, *bar_ends(values, bars, bounds), strict=True)), BAR, 3.0)
-    near = np.flatnonzero(np.diff(days) <= 1.5 * time.step)
-    axes.lines((((days[i], values[i]), (days[i + 1], values[i + 1])) for i in near), MARK, 1.4)
-    notes = [series.notes[int(at)] for at in np.flatnonzero(keep)] if series.notes else []
-    axes.dots(days, values, 5.2 if len(days) <= 80 else 2.4, MARK, notes)
+    truth = None if series.truth is None else series.truth.taken(np.flatnonzero(keep))
+    if truth is not None:
+        _shaded(axes, [((day, a), (day, b)) for day, a, b in zip(days, *_range_ends(truth, bounds), strict=True)])
+    kind: Kind = "" if truth is None else "counted"
+    stems = zip(days, *bar_ends(values, bars, bounds), strict=True)
+    axes.lines((((x, a), (x, b)) for x, a, b in stems), BAR, 3.0, kind=kind)
+    size = 5.2 if len(days) <= 80 else 2.4
+    _joined_dots(axes, days, values, 1.5 * time.step, size, _at(series.notes, keep), kind)
+    if truth is not None:
+        known = np.abs(truth.estimates) < LARGEST
+        notes = _at(_at(series.estimate_notes, keep), known)
+        _joined_dots(axes, days[known], truth.estimates[known], 1.5 * time.step, size, notes, "estimate")
     return drawing.finished(title)
+
+
+def _at(notes: Sequence[str], keep: NDArray[np.bool_]) -> list[str]:
+    return [notes[int(at)] for at in np.flatnonzero(keep)] if notes else []
+
+
+def _joined_dots(
+    axes: Axes, days: Floats, values: Floats, widest: float, size: float, notes: Sequence[str], kind: Kind
+) -> None:
+    near = np.flatnonzero(np.diff(days) <= widest)
+    axes.lines((((days[i], values[i]), (days[i + 1], values[i + 1])) for i in near), MARK, 1.4, kind=kind)
+    axes.dots(days, values, size, MARK, notes, kind)
+
+
+def _range_ends(truth: Truth, bounds: tuple[float, float]) -> tuple[Floats, Floats]:
+    """Both ends of ranges, cut where the axis ends; NaN where one has no high end."""
+    known = np.isfinite(truth.lows) & np.isfinite(truth.highs)
+    low, high = (np.where(known, np.clip(ends, *bounds), np.nan) for ends in (truth.lows, truth.highs))
+    return low, high
+
+
+def _shaded(axes: Axes, ends: Sequence[tuple[Point, Point]]) -> None:
+    """Ranges as wide strokes of a quiet colour with a thin dark line in each; those without an end are left out."""
+    known = [pair for pair in ends if all(np.isfinite([*pair[0], *pair[1]]))]
+    axes.lines(known, RANGE, RANGE_WIDTH, blunt=True)
+    axes.lines(known, RANGE_LINE, 1.0, blunt=True)
 
 
 def bar_chart(
@@ -101,6 +178,8 @@ def bar_chart(
     notes: Sequence[str],
     title: str,
     bounds: tuple[float, float] | None = None,
+    truth: Truth | None = None,
+    estimate_notes: Sequence[str] = (),
 ) -> Markup:
     """Horizontal bars with error bars, names above them.
 
@@ -111,28 +190,48 @@ def bar_chart(
         notes: what is written at the right end of each bar's line.
         title: for those who do not see the plot.
         bounds: the range of the axis, where several charts share one.
+        truth: estimates of the true numbers and their ranges, where there are any.
+        estimate_notes: what is written at the right end while estimates are shown.
     """
     low, high = limits(values, bars) if bounds is None else bounds
     count = len(names)
     drawing = SvgDrawing(ROW * count + 30)
     axes = drawing.axes(left=4, right=14, top=4, bottom=26, across=(low, high), up=(count, 0))
     grid_across(axes)
+    kind: Kind = "" if truth is None else "counted"
     for at, (name, value, note) in enumerate(zip(names, values, notes, strict=True)):
-        middle = at + 0.72
-        axes.area([0, value, value, 0], [middle - 0.17, middle - 0.17, middle + 0.17, middle + 0.17], BAR)
-        named(axes, at + 0.29, name, note)
+        _lying_bar(axes, at + 0.72, value, kind)
+        named(axes, at + 0.29, name, note, estimate_notes[at] if estimate_notes else "")
+    if truth is not None:
+        for at in np.flatnonzero(np.abs(truth.estimates) < LARGEST).tolist():
+            _lying_bar(axes, at + 0.72, float(truth.estimates[at]), "estimate")
+        ranges = enumerate(zip(*_range_ends(truth, (low, high)), strict=True))
+        _shaded(axes, [((a, at + 0.72), (b, at + 0.72)) for at, (a, b) in ranges])
     ends = zip(*bar_ends(values, bars, (low, high)), strict=True)
-    axes.lines((((a, at + 0.72), (b, at + 0.72)) for at, (a, b) in enumerate(ends)), INK, 1.8)
+    axes.lines((((a, at + 0.72), (b, at + 0.72)) for at, (a, b) in enumerate(ends)), INK, 1.8, kind=kind)
     return drawing.finished(title)
 
 
-def named(axes: Axes, up: float, name: str, note: str) -> None:
-    """A name at the left end of a row, cut to the width of the chart, and a note at its right end."""
+def _lying_bar(axes: Axes, middle: float, value: float, kind: Kind) -> None:
+    axes.area([0, value, value, 0], [middle - 0.17, middle - 0.17, middle + 0.17, middle + 0.17], BAR, kind)
+
+
+def named(axes: Axes, up: float, name: str, note: str, estimate: str = "") -> None:
+    """A name at the left end of a row, cut to the width of the chart, and a note at its right end.
+
+    Args:
+        axes: get them.
+        up: the row's place.
+        name, note: the texts.
+        estimate: the note while estimates are shown, where there are any.
+    """
     ways: list[tuple[Shown, float]] = [("narrow", NAMES), ("wide", WIDE)]
     for shown, width in ways:  # both even if they are the same: no name changes how many elements a page has
-        words = fitting(name, int(width / LETTER) - width_of(note) - 2)
+        words = fitting(name, int(width / LETTER) - max(width_of(note), width_of(estimate)) - 2)
         axes.text(words, (0, axes.y(up)), "start", "middle", INK, move=5, shown=shown)
-    axes.text(note, (100, axes.y(up)), "end", "middle", QUIET)
+    axes.text(note, (100, axes.y(up)), "end", "middle", QUIET, kind="counted" if estimate else "")
+    if estimate:
+        axes.text(estimate, (100, axes.y(up)), "end", "middle", QUIET, kind="estimate")
 
 
 def heat_map(

@@ -14,6 +14,7 @@ from typing import Any
 from markupsafe import Markup, escape
 
 from dp_pipelines.ledger import events, units
+from dp_pipelines.ledger.release_list import contents_in_words
 from dp_pipelines.report.numbers import cost_number, public_number
 from dp_pipelines.report.pages import amount, document, mapping, mappings, meters, sequence, text
 
@@ -212,16 +213,21 @@ def _charges(
     found: list[dict[str, str]] = []
     charged: dict[tuple[str, str], tuple[tuple[int, int], tuple[str, str, str]]] = {}
     plans: dict[tuple[str, str, str], str] = {}
+    contents: dict[tuple[str, str, str], str] = {}
+    for body in bodies:
+        if said := _contents(body):
+            contents.setdefault(_place(body), f" ({said})")
     for event, body in zip(chain, bodies, strict=True):
         kind, key = event.get("kind"), (text(body.get("account")), text(body.get("run_id")))
         cost = _cost(body.get("cost"))
-        place = (key[0], text(body.get("window")), text(body.get("asked")))
+        place = _place(body)
         if kind == events.PLAN_FROZEN:
             plans[place] = text(body.get("plan"))
             what = f"a plan for {public_number(body.get('runs'))} runs" if body.get("runs") != 1 else "a plan for 1 run"
+            what += contents.get(place, "")
         elif kind == events.RUN_RESERVED:
             charged[key] = (cost, place)
-            what = f"run {key[1]}"
+            what = f"run {key[1]}{contents.get(place, '')}"
         elif kind == events.RUN_ABANDONED and body.get("given_back") and key in charged:
             cost, place = charged.pop(key)
             cost, what = (-cost[0], -cost[1]), f"run {key[1]}, given up: given back"
@@ -308,6 +314,8 @@ def _runs(
                 "window": text(run.get("window")),
                 "params": sorted((str(name), text(value)) for name, value in mapping(run.get("params")).items()),
                 "plan": text(run.get("plan")),
+                "job": text(run.get("job")),
+                "contents": _contents(run),
                 "round": text(run.get("round")),
                 "of": "" if run.get("runs") is None else text(run.get("runs")),
                 "state": words,
@@ -320,6 +328,21 @@ def _runs(
             }
         )
     return found
+
+
+def _place(body: Mapping[str, Any]) -> tuple[str, str, str]:
+    """Return what tells a plan from others: its account, its window, and what was asked."""
+    return text(body.get("account")), text(body.get("window")), text(body.get("asked"))
+
+
+def _contents(body: Mapping[str, Any]) -> str:
+    """Return the metrics of a run by stage, in words; empty where the ledger is too old to say.
+
+    >>> _contents({"stages": {"weekly": ["orders", "revenue"]}}), _contents({})
+    ('weekly: orders, revenue', '')
+    """
+    stages = mapping(body.get("stages"))
+    return contents_in_words({text(name): [text(one) for one in sequence(of)] for name, of in stages.items()})
 
 
 def _what(kind: str, body: Mapping[str, Any]) -> str:

@@ -255,13 +255,15 @@ def number_cells(
     hidden = verdicts.covers(stddevs[:most], within).tolist()
     for value, stddev, covered in zip(values[:most].tolist(), stddevs[:most].tolist(), hidden, strict=True):
         if covered:
-            cells.append({"value": None, "bar": None, "unsure": True, "noise": verdicts.NOISE})
+            cells.append({"value": None, "bar": None, "unsure": True, "noise": verdicts.NOISE, "estimate": ""})
             continue
         parts = error_bar_parts(value, stddev, grouped=True, whole=whole)
         unsure = parts is not None and abs(value) < ERROR_BAR * stddev
         if math.isnan(stddev) and math.isfinite(value):  # it was chosen, and has no error bar
             parts = (public_number(value), "")
-        cells.append({"value": parts and parts[0], "bar": parts and parts[1], "unsure": unsure, "noise": ""})
+        cells.append(
+            {"value": parts and parts[0], "bar": parts and parts[1], "unsure": unsure, "noise": "", "estimate": ""}
+        )
     return cells
 
 

@@ -41,7 +41,7 @@ def error_bar_parts(
     if whole and bar > 0:
         return _fixed(value, 0, grouped), _fixed(math.ceil(bar - 1e-9) if bar < 10 else bar, 0, grouped)
     if not bar > 0:
-        return f"{value + 0.0:{',' if grouped else ''}.6g}" if abs(value) < 1e6 else _fixed(value, 0, grouped), "0"
+        return _alone(value, grouped), "0"
     digits = max(0, 1 - math.floor(math.log10(bar)))
     if digits > MOST_DECIMALS:  # of so narrow a bar only an exponent shows that it is there
         return f"{value + 0.0:.15g}", f"{bar:.1e}"
@@ -55,15 +55,15 @@ def with_error_bar(value: float | None, stddev: float | None, *, grouped: bool =
     '1235 ± 24'
     >>> with_error_bar(4.71828, 0.0123)
     '4.718 ± 0.024'
-    >>> with_error_bar(float("nan"), 1.0), with_error_bar(2.5, None)
-    ('-', '2.5')
+    >>> with_error_bar(float("nan"), 1.0), with_error_bar(2.5, None), with_error_bar(1234567.0, None, grouped=True)
+    ('-', '2.5', '1,234,567')
     """
     parts = error_bar_parts(value, stddev, grouped=grouped, whole=whole)
     if parts is not None:
         return f"{parts[0]} ± {parts[1]}"
     if value is None or not math.isfinite(value) or not (stddev is None or math.isnan(stddev)):
         return "-"
-    return f"{value:.6g}"  # it was chosen among candidates, and has no error bar
+    return _alone(value, grouped)  # it was chosen among candidates, and has no error bar
 
 
 def public_number(value: object) -> str:
@@ -163,6 +163,11 @@ def _fixed(value: float, digits: int, grouped: bool) -> str:
         return f"{value:.3e}"
     text = f"{value:{',' if grouped else ''}.{digits}f}"
     return text.removeprefix("-") if not text.strip("-0.,") else text
+
+
+def _alone(value: float, grouped: bool) -> str:
+    """A number that is exact: six digits, all of them before the point."""
+    return f"{value + 0.0:{',' if grouped else ''}.6g}" if abs(value) < 1e6 else _fixed(value, 0, grouped)
 
 
 def _finite(value: float) -> bool:

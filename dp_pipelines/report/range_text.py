@@ -42,6 +42,18 @@ def range_in_words(low: float, high: float) -> str:
     return f"{_rounded(low, step, math.floor)} … {_rounded(high, step, math.ceil)}"
 
 
+def estimate_in_words(estimate: float, low: float, high: float) -> str:
+    """Return an estimate, rounded to what the width of its range leaves certain.
+
+    >>> estimate_in_words(1120.3, 1050.4, 1189.2), estimate_in_words(float("nan"), 1.0, 2.0)
+    ('1,120', '-')
+    """
+    if not math.isfinite(estimate):
+        return "-"
+    known = math.isfinite(low) and math.isfinite(high) and high > low
+    return _rounded(estimate, _step(high - low if known else max(abs(estimate), 1.0) / 10), round)
+
+
 def assumption(unit: str, below: str, *, total: bool = False) -> str:
     """Return the assumption under which ranges hold the truth.
 
@@ -100,6 +112,19 @@ def heading(name: str, entry: Mapping[str, Any]) -> str:
     """
     share = _share(entry.get("divided_by"))
     return name if share is None else f"{name}: about {share:.0%} of all"
+
+
+def counted_share(entry: Mapping[str, Any]) -> str:
+    """Return which part of a metric's numbers is counted, where that is less than all.
+
+    Args:
+        entry: what its entry in the manifest says of `kept`.
+
+    >>> counted_share({"divided_by": 0.883}), counted_share({"divided_by": 1.0}), counted_share({})
+    ('about 88% of all is counted', '', '')
+    """
+    share = _share(entry.get("divided_by"))
+    return "" if share is None or share >= 1 else f"about {share:.0%} of all is counted"
 
 
 def _counted(name: str, entry: Mapping[str, Any]) -> str:

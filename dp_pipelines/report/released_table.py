@@ -6,9 +6,7 @@ choices; null, NaN and infinite numbers are no numbers, and never an error.
 """
 
 import dataclasses
-import datetime
 import pathlib
-import re
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
@@ -24,6 +22,7 @@ from dp_pipelines.query.order_by import SortColumn
 from dp_pipelines.query.range_columns import ENDS
 from dp_pipelines.release.shown_rows import in_order
 from dp_pipelines.report.key_text import key_text, label
+from dp_pipelines.report.key_times import days_of, numbered_times, over_the_turn, written_dates
 from dp_pipelines.report.numbers import ERROR_BAR
 
 Floats = NDArray[np.float64]
@@ -32,20 +31,6 @@ Codes = NDArray[np.int64]
 Grain = Literal["year", "month", "day", "minute"]
 GRAINS: Mapping[Grain, int] = {"year": 4, "month": 7, "day": 10, "minute": 16}
 """How many characters of a moment as text tell it, where all moments begin a year, a month, a day or a minute."""
-
-ISO_WEEK = re.compile(r"(\d{4})-?W(\d{2})")
-ISO_DATE = re.compile(r"\d{4}-\d{2}(-\d{2})?")
-QUARTER = re.compile(r"(\d{4})-?Q([1-4])")
-NUMBERED_TIME = re.compile(
-    r"(?:\A|_|(?<=[a-z])(?=[A-Z]))"
-    r"(year|quarter|month|week|weekday|day|hour|minute|date|yyyy|yyyymm|yyyymmdd|yearmonth|yearweek|weekno|dow|doy)s?"
-    r"(?:_?(?:no|nr|num|number|index|id|of_year|of_month|of_week|of_day))?\Z",
-    re.IGNORECASE,
-)
-"""Names of integer columns that count weeks, months, hours and the like, so that their order is that of time."""
-EPOCH = datetime.date(1970, 1, 1).toordinal()
-DISTINCT_TIMES = 100_000
-"""A text column with more different values than this is no calendar."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -59,6 +44,7 @@ class Key:
         days: for each value days since 1970, NaN for null; None where the column is no time.
         grain: of dates and timestamps, what all of them begin: a year, a month, a day, a minute.
         counted: whether `days` are numbers of weeks, hours and the like, as they stand in the column.
+        turns: whether they run over the turn of a year: then `days` of those after it go on counting.
     """
 
     name: str
@@ -67,6 +53,7 @@ class Key:
     days: Floats | None
     grain: Grain | None = None
     counted: bool = False
+    turns: bool = False
 
     def text(self, code: int) -> str | None:
         """The value of a code, a time of day only where it says something; None for null."""
@@ -88,12 +75,37 @@ class Key:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class Truth:
+    """What is known of the true numbers behind counted ones (docs/ranges.md): for each row NaN where there is nothing.
+
+    Args:
+        estimates: of the true numbers.
+        lows, highs: the ends of their ranges.
+    """
+
+    estimates: Floats
+    lows: Floats
+    highs: Floats
+
+    def taken(self, rows: Codes) -> "Truth":
+        """Some rows of it, in this order."""
+        return Truth(estimates=self.estimates[rows], lows=self.lows[rows], highs=self.highs[rows])
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Numbers:
-    """A metric: for each row a value and its standard deviation, NaN where there is none."""
+    """A metric: for each row a value and its standard deviation, NaN where there is none.
+
+    Args:
+        name: of the metric.
+        values, stddevs: the numbers.
+        truth: estimates and ranges of the true numbers; None where no row has any.
+    """
 
     name: str
     values: Floats
     stddevs: Floats
+    truth: Truth | None = None
 
     @property
     def bars(self) -> Floats:
@@ -103,7 +115,8 @@ class Numbers:
 
     def taken(self, rows: Codes) -> "Numbers":
         """Some rows of it, in this order."""
-        return Numbers(name=self.name, values=self.values[rows], stddevs=self.stddevs[rows])
+        truth = None if self.truth is None else self.truth.taken(rows)
+        return Numbers(name=self.name, values=self.values[rows], stddevs=self.stddevs[rows], truth=truth)
 
     @property
     def lower(self) -> Floats:
@@ -193,7 +206,12 @@ def of_table(table: pa.Table, partition_by: Sequence[str] | None = None) -> Publ
         table=table,
         keys=tuple(_key(name, table.column(name)) for name in keys),
         metrics=tuple(
-            Numbers(name=n, values=_floats(table.column(n)), stddevs=_floats(table.column(f"{n}_stddev")))
+            Numbers(
+                name=n,
+                values=_floats(table.column(n)),
+                stddevs=_floats(table.column(f"{n}_stddev")),
+                truth=_truth(table, n, keys),
+            )
             for n in metrics
             if _is_number(table.schema.field(n).type) and _is_number(table.schema.field(f"{n}_stddev").type)
         ),
@@ -223,6 +241,14 @@ def range_ends(table: pa.Table, name: str, keys: Sequence[str] = ()) -> Floats |
         return None
     ends = np.array([_floats(table.column(column)) for column in columns])
     return ends if np.isfinite(ends[1]).any() else None
+
+
+def _truth(table: pa.Table, name: str, keys: Sequence[str]) -> Truth | None:
+    """Estimates and ranges of a metric; None where it has none with two ends."""
+    ends, column = range_ends(table, name, keys), f"{name}_estimate"
+    if ends is None or column not in table.column_names or not _is_number(table.schema.field(column).type):
+        return None
+    return Truth(estimates=_floats(table.column(column)), lows=ends[0], highs=ends[1])
 
 
 def ranking(published: Published, kinds: Mapping[str, object]) -> Numbers:
@@ -388,8 +414,10 @@ def _key(name: str, column: pa.ChunkedArray) -> Key:
         codes = pc.fill_null(codes.cast(pa.int64()), len(values))
         values = pa.concat_arrays([values, pa.nulls(1, values.type)])
     numbers = numbered_times(name, values)
-    written = None if numbers is None else _written_dates(name, values)
-    days = written if written is not None else numbers if numbers is not None else days_of(values)
+    written = None if numbers is None else written_dates(name, values)
+    turned = None if numbers is None or written is not None else over_the_turn(name, numbers)
+    days = next((found for found in (written, turned, numbers) if found is not None), None)
+    days = days_of(values) if days is None else days
     return Key(
         name=name,
         values=values,
@@ -397,6 +425,7 @@ def _key(name: str, column: pa.ChunkedArray) -> Key:
         days=days,
         grain=None if days is None else _grain(values),
         counted=numbers is not None and written is None,
+        turns=turned is not None,
     )
 
 
@@ -413,89 +442,6 @@ def _grain(values: pa.Array) -> Grain | None:
     told = moments.to_numpy(zero_copy_only=False)
     units: tuple[tuple[Grain, str], ...] = (("year", "Y"), ("month", "M"), ("day", "D"), ("minute", "m"))
     return next((grain for grain, unit in units if (told == told.astype(f"datetime64[{unit}]")).all()), None)
-
-
-def numbered_times(name: str, values: pa.Array) -> Floats | None:
-    """Integers that count weeks, months, hours and the like, by the name of their column; None where it names no such thing.
-
-    Args:
-        name: of the column.
-        values: its distinct values; null gives NaN.
-
-    >>> numbered_times("week", pa.array([13, 2])), numbered_times("store", pa.array([13, 2]))
-    (array([13.,  2.]), None)
-    """
-    if not pa.types.is_integer(values.type) or NUMBERED_TIME.search(name) is None:
-        return None
-    return np.asarray(values.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False), dtype=np.float64)
-
-
-def _written_dates(name: str, values: pa.Array) -> Floats | None:
-    """Integers that write a date, a month or a week without dashes, such as 20260105, as days; None where one does not.
-
-    >>> [_written_dates(*pair) for pair in (("day", pa.array([19700105])), ("week", pa.array([197002])), ("day", pa.array([5])))]
-    [array([4.]), array([4.]), None]
-    """
-    if not 0 < len(values) <= DISTINCT_TIMES:
-        return None
-    between = "-W" if "week" in name.lower() else "-"
-    texts = [None if value is None else str(value) for value in values.to_pylist()]
-    if any(text is not None and len(text) not in (6, 8) for text in texts):
-        return None
-    dashed = [
-        text and (f"{text[:4]}-{text[4:6]}-{text[6:]}" if len(text) == 8 else f"{text[:4]}{between}{text[4:]}")
-        for text in texts
-    ]
-    days = _calendar(pa.array(dashed, pa.string()))
-    return days if days is not None and np.isfinite(days).any() else None
-
-
-def days_of(values: pa.Array) -> Floats | None:
-    """Points in time as days since 1970, or None where the values are none, or lie outside of the years 1 to 9999.
-
-    Args:
-        values: dates, timestamps, or texts that are ISO weeks, quarters (2026-Q1), dates or months; null gives NaN.
-
-    >>> days_of(pa.array(["1970-W02", None])), days_of(pa.array(["tea"]))
-    (array([ 4., nan]), None)
-    """
-    kind = values.type
-    if pa.types.is_date(kind) or pa.types.is_timestamp(kind):
-        unit = "s" if pa.types.is_date32(kind) else "ms" if pa.types.is_date64(kind) else kind.unit
-        per_day = 1 if pa.types.is_date32(kind) else 86_400 * {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}[unit]
-        whole = values.cast(pa.int32()).cast(pa.int64()) if pa.types.is_date32(kind) else values.cast(pa.int64())
-        days = np.asarray(whole.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)) / per_day
-    elif (pa.types.is_string(kind) or pa.types.is_large_string(kind)) and 0 < len(values) <= DISTINCT_TIMES:
-        parsed = _calendar(values)
-        if parsed is None:
-            return None
-        days = parsed
-    else:
-        return None
-    known = days[np.isfinite(days)]
-    sound = len(known) > 0 and known.min() >= -719_162 and known.max() <= 2_932_896
-    return days if sound else None
-
-
-def _calendar(values: pa.Array) -> Floats | None:
-    """ISO weeks, quarters, dates and months as days; None where a text is something else."""
-    days = np.full(len(values), np.nan)
-    for at, text in enumerate(values.to_pylist()):
-        if text is None:
-            continue
-        week, quarter = ISO_WEEK.fullmatch(text), QUARTER.fullmatch(text)
-        try:
-            if quarter:
-                days[at] = datetime.date(int(quarter[1]), 3 * int(quarter[2]) - 2, 1).toordinal() - EPOCH
-            elif week:  # refuses the 53rd week of a year that has none
-                days[at] = datetime.date.fromisocalendar(int(week[1]), int(week[2]), 1).toordinal() - EPOCH
-            elif ISO_DATE.fullmatch(text) and text.isascii():
-                days[at] = np.datetime64(text, "D").astype(np.int64)
-            else:
-                return None
-        except ValueError:
-            return None
-    return days
 
 
 def _lists(name: str, values: pa.ChunkedArray, stddevs: pa.ChunkedArray) -> Lists | None:

@@ -8,7 +8,6 @@ covered: whether the manifest is true.
 
 import math
 import pathlib
-import re
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any
@@ -26,9 +25,10 @@ from dp_pipelines.report.model_section import model_section
 from dp_pipelines.report.numbers import cost_number, public_number
 from dp_pipelines.report.pages import amount, document, mapping, mappings, meters, sequence, text
 from dp_pipelines.report.stage_section import stage_section
-from dp_pipelines.report.words import headline
+from dp_pipelines.report.words import headline, presented
 from dp_pipelines.report.words.limit_words import limit_sentences
 from dp_pipelines.report.words.page_words import subject_words
+from dp_pipelines.report.words.presented import Presented
 from dp_pipelines.report.words.unit_name import plural, unit_name
 
 LAWS = {
@@ -41,9 +41,6 @@ LAWS = {
 
 HOUSEHOLD = 4
 """The size of the group whose guarantee the page states."""
-
-MADE_RUN_ID = re.compile(r"[0-9a-f]{24}-[0-9a-f]{24}")
-"""A run id that nobody chose: it is made of two digests, and says nothing to readers."""
 
 LONG_FROM = 2
 """A page with more charts than this has a table of contents."""
@@ -78,21 +75,30 @@ def render(
     described = {text(stage.get("name")): stage for stage in mappings(content.get("stages"))}
     listed = [name for name in described if name]
     tables = {name: path for name, path in tables.items() if name not in hidden_tables(described)}
+    before = mapping(mapping(content.get("ledger")).get("before"))
     names = [*listed, *sorted(name for name in {*tables, *models} if name not in described)]
     stages = [
         model_section(
             name, models[name], unit_name(unit), text(mapping(mapping(content.get("models")).get(name)).get("label"))
         )
         if name in models
-        else _section(name, described.get(name, {}), tables.get(name), unit)
+        else _section(
+            name, described.get(name, {}), tables.get(name), unit, before, presented.read_stage(content, name)
+        )
         for name in names
     ]
+    for stage in stages:
+        told = presented.read_stage(content, stage["name"])
+        stage |= {"title": told.title or stage["name"], "description": told.description}
+    title, description = presented.read_title(content)
     run_id = text(content.get("run_id"))
     return document(
         "report.html.j2",
-        title=text(content.get("dataset")) or "Private release",
+        title=title or text(content.get("dataset")) or "Private release",
+        description=description,
         run_id=run_id,
-        run_name="" if MADE_RUN_ID.fullmatch(run_id) else run_id,
+        run_name="" if headline.MADE_RUN_ID.fullmatch(run_id) else run_id,
+        drawn=text(mapping(content.get("ledger")).get("drawn")),
         subject=subject_words(stages),
         params=sorted((str(name), text(value)) for name, value in mapping(content.get("params")).items()),
         unit=unit_name(unit),
@@ -104,7 +110,14 @@ def render(
         headlines=headline.first(one for stage in stages for one in stage.get("headlines", [])),
         stages=stages,
         long=len(stages) > 1 or sum(len(stage.get("plots", [])) for stage in stages) > LONG_FROM,
-        limited=_limited(stages, described, unit),
+        limited=_limited(
+            stages,
+            {
+                name: presented.renamed_stage(one, presented.read_stage(content, name).labels)
+                for name, one in described.items()
+            },
+            unit,
+        ),
         budget=_budget(content),
         ledger=_ledger(mapping(content.get("ledger"))),
         tuned=list(dict.fromkeys(text(look.get("words")) for look in mappings(content.get("tuned")))),
@@ -126,13 +139,20 @@ def _limited(
         entry = described.get(stage["name"], {})
         said = limit_sentences(entry, unit)
         if said:
-            found.append({"name": stage["name"], "sentences": said, "measured": bool(mapping(entry.get("kept")))})
+            found.append({"title": stage["title"], "sentences": said, "measured": bool(mapping(entry.get("kept")))})
     return found
 
 
-def _section(name: str, stage: Mapping[str, Any], path: pathlib.Path | None, unit: str) -> dict[str, Any]:
+def _section(
+    name: str,
+    stage: Mapping[str, Any],
+    path: pathlib.Path | None,
+    unit: str,
+    before: Mapping[str, Any],
+    shown: Presented,
+) -> dict[str, Any]:
     with np.errstate(all="ignore"):  # what overflows becomes infinite, and what is infinite is not shown
-        return stage_section(name, stage, path, unit)
+        return stage_section(name, stage, path, unit, before, shown)
 
 
 def _budget(content: Mapping[str, Any]) -> dict[str, Any]:

@@ -13,12 +13,22 @@ import numpy as np
 from markupsafe import Markup
 
 from dp_pipelines.metrics.base import Metric
-from dp_pipelines.report.chart_choices import LONG, POINTS, panels_of, panels_over_time, row_parts
-from dp_pipelines.report.charts import Series, bar_chart, heat_map, limits, time_series
-from dp_pipelines.report.figures import drawable
+from dp_pipelines.report.chart_choices import LONG, POINTS, RolledUp, panels_of, panels_over_time, row_parts
+from dp_pipelines.report.charts import Series, bar_chart, heat_map, limits_with_ranges, time_series
+from dp_pipelines.report.figures import Floats, drawable
 from dp_pipelines.report.key_text import joined, visible
 from dp_pipelines.report.numbers import tick_number
-from dp_pipelines.report.released_table import Codes, Key, Numbers, Published, groups, largest_groups, largest_rows
+from dp_pipelines.report.range_text import estimate_in_words, range_in_words
+from dp_pipelines.report.released_table import (
+    Codes,
+    Key,
+    Numbers,
+    Published,
+    Truth,
+    groups,
+    largest_groups,
+    largest_rows,
+)
 from dp_pipelines.report.svg import HEAT_STEPS
 from dp_pipelines.report.time_axis import axis_of_time
 from dp_pipelines.report.words.chart_words import highest, series_words, shown_number
@@ -34,18 +44,24 @@ MOST_NOTES = 400
 """Points of a chart that say their number when they are pointed at; of more, none does."""
 
 
-def charts_of(published: Published, leader: Numbers, known: Mapping[str, type[Metric] | None]) -> list[dict[str, Any]]:
+def charts_of(
+    published: Published,
+    leader: Numbers,
+    known: Mapping[str, type[Metric] | None],
+    rollup: RolledUp | None = None,
+) -> list[dict[str, Any]]:
     """What the template shows of each metric with a number in each row.
 
     Args:
         published: a table with keys.
         leader: the metric by which groups are chosen.
         known: what each metric is, where it is known.
+        rollup: what tells its numbers apart, where they were made to add up.
     """
     panels = panels_over_time(published, leader)
     grid = _grid(published, leader) if is_wide(published) else None
     return [
-        chart_of(metric, published, leader, panels, grid, known.get(metric.name))
+        chart_of(metric, published, leader, panels, grid, known.get(metric.name), rollup)
         for metric in published.metrics[:MOST_PLOTTED]
     ]
 
@@ -65,6 +81,7 @@ def chart_of(
     panels: Sequence[tuple[list[str], Codes]],
     grid: tuple[Axis, Axis] | None = None,
     kind: type[Metric] | None = None,
+    rollup: RolledUp | None = None,
 ) -> dict[str, Any]:
     """The chart of one metric: over time, as a heat map, as bars in panels, or as bars.
 
@@ -75,11 +92,16 @@ def chart_of(
         panels: of each group over time its name and its rows in the order of time.
         grid: rows and columns of a heat map, where both keys are long.
         kind: what the metric is, where it is known.
+        rollup: as for `charts_of`.
     """
     whole = kind is not None and kind.whole
+    raw = None if rollup is None else rollup.raw.get(metric.name)
+    apart = None if raw is None else raw.bars
     heat = None if grid is None else _heat(metric, published, *grid)
-    series = [] if heat is not None else series_over_time(metric, published, panels, whole=whole)
-    bars = {"panels": [], "bars": None, "rest": ""} if heat or series else _bars(metric, published, leader, kind)
+    series = [] if heat is not None else series_over_time(metric, published, panels, whole=whole, apart=apart)
+    additive = is_additive(kind) and rollup is None
+    none: dict[str, Any] = {"panels": [], "bars": None, "rest": ""}
+    bars = none if heat or series else _bars(metric, published, leader, whole=whole, additive=additive)
     others = [key.name for key in published.keys if key is not published.time]
     return {
         "metric": metric.name,
@@ -91,13 +113,21 @@ def chart_of(
         ),
         "series": series,
         "heat": heat,
-        "finding": _finding(metric, published, whole=whole, additive=is_additive(kind)),
+        "ranges": metric.truth is not None and heat is None,
+        "finding": _total_finding(metric, rollup, whole=whole)
+        if rollup is not None and is_additive(kind)
+        else "" or _finding(metric, published, whole=whole, additive=additive, apart=apart),
         **bars,
     }
 
 
 def series_over_time(
-    metric: Numbers, published: Published, panels: Sequence[tuple[list[str], Codes]], *, whole: bool = False
+    metric: Numbers,
+    published: Published,
+    panels: Sequence[tuple[list[str], Codes]],
+    *,
+    whole: bool = False,
+    apart: Floats | None = None,
 ) -> list[dict[str, Any]]:
     """The panels of a metric over time, all on one scale; none where there is no time.
 
@@ -106,12 +136,13 @@ def series_over_time(
         published: the table.
         panels: what each panel is called, and its rows in the order of time.
         whole: whether the true numbers are whole.
+        apart: error bars by which trends are told, where those of the numbers are not independent.
     """
     time = published.time
     if time is None or time.days is None or not panels:
         return []
     every = np.concatenate([rows for _, rows in panels])
-    bounds = limits(metric.values[every], metric.bars[every])
+    bounds = limits_with_ranges(metric.taken(every))
     axis = axis_of_time(time, every)
     drawn = []
     for name, rows in panels:
@@ -123,14 +154,38 @@ def series_over_time(
             if len(every) <= MOST_NOTES
             else []
         )
-        title = f"{metric.name} of {joined(name)} over time: {series_words(texts, days, values, bars, whole=whole)}"
-        series = Series(days=days, values=values, bars=bars, notes=notes)
+        said = series_words(texts, days, values, bars, whole=whole, apart=None if apart is None else apart[rows])
+        title = f"{metric.name} of {joined(name)} over time: {said}"
+        truth = None if metric.truth is None else metric.truth.taken(rows)
+        likely = [f"{text}: {number}" for text, number in zip(texts, estimates_in_words(truth), strict=False)]
+        series = Series(
+            days=days, values=values, bars=bars, notes=notes, truth=truth, estimate_notes=likely if notes else []
+        )
         svg = time_series(series, axis, bounds, title, whole=len(panels) == 1)
         drawn.append({"names": name, "svg": svg, "cut": len(rows) == POINTS})
     return drawn
 
 
-def _finding(metric: Numbers, published: Published, *, whole: bool, additive: bool) -> str:
+def _total_finding(metric: Numbers, rollup: RolledUp, *, whole: bool) -> str:
+    """The sentence above a chart of a rollup that has a total of each time: which time was the highest."""
+    totals = rollup.by_time
+    found = None if totals is None else next((each for each in totals.metrics if each.name == metric.name), None)
+    if totals is None or found is None or totals.time is None:
+        return ""
+    raw, what = rollup.raw_by_time.get(metric.name), visible(totals.time.name)
+    apart = found.bars if raw is None else raw.bars
+    return highest(
+        _Names(totals),
+        found.values,
+        found.bars,
+        whole=whole,
+        what=what,
+        lead="All groups together, highest",
+        apart=apart,
+    )
+
+
+def _finding(metric: Numbers, published: Published, *, whole: bool, additive: bool, apart: Floats | None = None) -> str:
     """The sentence above a chart: which time was the highest, of all groups together where each has a number, else which row."""
     time, (values, bars) = published.time, (metric.values, metric.bars)
     if not drawable(values, bars).all():
@@ -150,7 +205,7 @@ def _finding(metric: Numbers, published: Published, *, whole: bool, additive: bo
     if published.table.num_rows > POINTS * LONG:
         return ""
     what = visible(published.keys[0].name) if len(published.keys) == 1 else "group"
-    return highest(_Names(published), values, bars, whole=whole, what=what)
+    return highest(_Names(published), values, bars, whole=whole, what=what, apart=apart)
 
 
 class _Names(Sequence[str]):
@@ -168,10 +223,9 @@ class _Names(Sequence[str]):
         return ", ".join(f"{visible(key.name)} {part}" if key.counted else part for key, part in parts)
 
 
-def _bars(metric: Numbers, published: Published, leader: Numbers, kind: type[Metric] | None) -> dict[str, Any]:
+def _bars(metric: Numbers, published: Published, leader: Numbers, *, whole: bool, additive: bool) -> dict[str, Any]:
     """Bars for each row, in panels where there are two keys, one of which is short."""
     none: dict[str, Any] = {"panels": [], "bars": None, "rest": ""}
-    whole = kind is not None and kind.whole
     if not published.keys or published.table.num_rows < 2:
         return none
     panels = panels_of(published, leader)
@@ -181,12 +235,12 @@ def _bars(metric: Numbers, published: Published, leader: Numbers, kind: type[Met
             return none
         names = [joined(row_parts(int(row), published.keys)) for row in rows]
         svg = _bar_svg(metric, rows, names, f"The largest {metric.name}", whole=whole)
-        return none | {"bars": svg, "rest": _rest(metric, rows, kind)}
+        return none | {"bars": svg, "rest": _rest(metric, rows, whole=whole, additive=additive)}
     shown = [(name, key, _drawable_rows(metric, rows[:BARS])) for name, key, rows in panels]
     every = np.concatenate([rows for _, _, rows in shown])
     if not len(every):
         return none
-    bounds = limits(metric.values[every], metric.bars[every])
+    bounds = limits_with_ranges(metric.taken(every))
     drawn = [
         {
             "cut": False,
@@ -203,7 +257,7 @@ def _bars(metric: Numbers, published: Published, leader: Numbers, kind: type[Met
         for name, key, rows in shown
         if len(rows)
     ]
-    return none | {"panels": drawn, "rest": _rest(metric, every, kind)}
+    return none | {"panels": drawn, "rest": _rest(metric, every, whole=whole, additive=additive)}
 
 
 def _drawable_rows(metric: Numbers, rows: Codes) -> Codes:
@@ -224,20 +278,39 @@ def _bar_svg(
     said = "; ".join(f"{name} {note}" for name, note in zip(names[:5], notes, strict=False))
     if len(names) > 5:
         said += f"; {len(names)} bars, the smallest {names[-1]} {notes[-1]}"
-    return bar_chart(names, values, bars, notes, f"{title}: {said}", bounds)
+    truth = None if metric.truth is None else metric.truth.taken(rows)
+    if bounds is None:
+        bounds = limits_with_ranges(metric.taken(rows))
+    return bar_chart(names, values, bars, notes, f"{title}: {said}", bounds, truth, estimates_in_words(truth))
 
 
-def _rest(metric: Numbers, shown: Codes, kind: type[Metric] | None) -> str:
-    """The rows without a bar, together where they may be added up."""
+def estimates_in_words(truth: Truth | None) -> list[str]:
+    """Return each estimate with its range; nothing where there are none.
+
+    >>> estimates_in_words(Truth(estimates=np.array([25.0]), lows=np.array([9.0]), highs=np.array([30.0])))
+    ['about 25, likely 9 … 30']
+    """
+    if truth is None:
+        return []
+    return [
+        f"about {estimate_in_words(*numbers)}, likely {range_in_words(*numbers[1:])}"
+        if math.isfinite(numbers[0])
+        else "–"
+        for numbers in zip(truth.estimates.tolist(), truth.lows.tolist(), truth.highs.tolist(), strict=True)
+    ]
+
+
+def _rest(metric: Numbers, shown: Codes, *, whole: bool, additive: bool) -> str:
+    """The rows without a bar, together where they and their noise may be added up."""
     left = np.setdiff1d(np.arange(len(metric.values)), shown)
     left = left[drawable(metric.values[left], metric.bars[left])]
     if not len(left):
         return ""
     many = f"{len(left):,} others" if len(left) > 1 else "1 other"
-    if not is_additive(kind):
+    if not additive:
         return f"{many} in the table"
     bar = float(np.sqrt((metric.bars[left] ** 2).sum()))
-    number = shown_number(float(metric.values[left].sum()), bar, whole=kind is not None and kind.whole)
+    number = shown_number(float(metric.values[left].sum()), bar, whole=whole)
     return f"{many}{' together' if len(left) > 1 else ''}: {number}"
 
 

@@ -21,17 +21,20 @@ from dp_pipelines.planning.noise_levels import passing_noise
 from dp_pipelines.query.rollup import LEVEL, REST
 from dp_pipelines.release import finest_rows, shown_rows, verdicts
 from dp_pipelines.report import clamp_warnings, compare_text
-from dp_pipelines.report.chart_choices import finest, rollup_order
+from dp_pipelines.report.chart_choices import finest, rolled_up, rollup_order
 from dp_pipelines.report.key_text import visible
 from dp_pipelines.report.list_charts import ListStyle, list_plots, number_cells, style_of
 from dp_pipelines.report.numbers import error_bar_parts, public_number
 from dp_pipelines.report.pages import mapping, sequence, text
+from dp_pipelines.report.range_text import HEADING, estimate_in_words, range_in_words
 from dp_pipelines.report.released_table import (
     Key,
     Lists,
     Numbers,
     PrintedOrder,
     Published,
+    Truth,
+    of_table,
     printed_order,
     ranking,
     read_published,
@@ -39,6 +42,7 @@ from dp_pipelines.report.released_table import (
 from dp_pipelines.report.stage_charts import MOST_PLOTTED, charts_of
 from dp_pipelines.report.words import headline
 from dp_pipelines.report.words.limit_words import metrics_by_column
+from dp_pipelines.report.words.presented import Presented, renamed_stage
 from dp_pipelines.report.words.unit_name import plural
 
 FIRST_ROWS = 200
@@ -58,7 +62,14 @@ def _as_it_is(column: str, row: int) -> str | None:
     return None
 
 
-def stage_section(name: str, stage: Mapping[str, Any], path: pathlib.Path | None, unit: str) -> dict[str, Any]:
+def stage_section(
+    name: str,
+    stage: Mapping[str, Any],
+    path: pathlib.Path | None,
+    unit: str,
+    before: Mapping[str, Any] = FrozenMapping({}),
+    shown: Presented | None = None,
+) -> dict[str, Any]:
     """What the template shows of a stage.
 
     Args:
@@ -66,10 +77,22 @@ def stage_section(name: str, stage: Mapping[str, Any], path: pathlib.Path | None
         stage: its entry in the manifest, {} where there is none.
         path: of its published Parquet file; None where it published none.
         unit: the privacy unit in words.
+        before: what the manifest says of the run before.
+        shown: how the job wants it to be shown; None: under its own names.
 
     Raises:
         OSError, pyarrow.ArrowException: the file cannot be read.
     """
+    keys = stage.get("partition_by")
+    named = isinstance(keys, Sequence) and not isinstance(keys, str) and all(isinstance(key, str) for key in keys)
+    published = None if path is None else read_published(path, list(keys) if named and keys is not None else None)
+    renamed = {}
+    if published is not None and shown is not None:
+        renamed = shown.columns(published.table, [key.name for key in published.keys])
+    if published is not None and renamed:
+        names = [renamed.get(column, column) for column in published.table.column_names]
+        published = of_table(published.table.rename_columns(names), [key.name for key in published.keys])
+        stage, before = renamed_stage(stage, renamed), _renamed_numbers(before, name, renamed)
     entries = {text(key): entry for key, entry in mapping(stage.get("metrics")).items() if isinstance(entry, Mapping)}
     section: dict[str, Any] = {
         "name": name,
@@ -77,20 +100,19 @@ def stage_section(name: str, stage: Mapping[str, Any], path: pathlib.Path | None
         "file": None if path is None else path.name,
         "selection": _selection(stage.get("selection")),
         "units": plural(unit),
-        "most": _chosen_partitions(stage),
+        "most": _chosen_bound(stage, "max_partitions_contributed"),
+        "most_rows": _chosen_bound(stage, "max_contributions_per_partition"),
         "compare": compare_text.section(stage.get("compare")),
         "rows": 0,
         "plots": [],
         "spreads": [],
         "legend": [],
         "warnings": [],
+        "turn": "",
         "headlines": [],
     }
-    if path is None:
+    if published is None:
         return section
-    keys = stage.get("partition_by")
-    named = isinstance(keys, Sequence) and not isinstance(keys, str) and all(isinstance(key, str) for key in keys)
-    published = read_published(path, list(keys) if named and keys is not None else None)
     said = {metric.name: entries.get(metric.name, {}).get("kind") for metric in published.in_order}
     known = {name: registry.of_kind(kind) for name, kind in said.items()}
     styles = {found.name: style_of(known[found.name], entries.get(found.name, {})) for found in published.lists}
@@ -98,6 +120,7 @@ def stage_section(name: str, stage: Mapping[str, Any], path: pathlib.Path | None
     section["shown_part"] = [] if part is None else [text(words) for words in part.words]
     section["chooses"] = part is not None and part.chooses
     best, order_by = section["selection"]["best"] is not None, () if part is None else part.order_by
+    order_by = tuple(dataclasses.replace(one, column=renamed.get(one.column, one.column)) for one in order_by)
     order_by = order_by or rollup_order(stage)
     order = printed_order(published, said, FIRST_ROWS, best=best, order_by=order_by)
     readable, words = _readable(published, stage)
@@ -107,8 +130,10 @@ def stage_section(name: str, stage: Mapping[str, Any], path: pathlib.Path | None
     section["raw"] = any(metric.name.endswith(RAW) for metric in published.in_order) and finest_rows.is_rollup(stage)
     section["nothing"] = verdicts.nothing_published(stage).replace(" units. ", f" {plural(unit)}. ", 1)
     section["metrics"] = list(dict.fromkeys(column["name"] for column in section["columns"]))
+    section["ranges"] = any(column.get("range") for column in section["columns"])
     section["period"] = _period(published)
-    section["headlines"] = headline.headlines(published, stage, known, name, FIRST_ROWS)
+    section["turn"] = turn_words(published)
+    section["headlines"] = headline.headlines(published, stage, known, name, FIRST_ROWS, before)
     section["not_added"] = [
         metric.name for metric in readable.metrics if _may_overlap(known[metric.name]) and published.table.num_rows > 1
     ]
@@ -132,12 +157,15 @@ def stage_section(name: str, stage: Mapping[str, Any], path: pathlib.Path | None
         if not (finest_rows.is_rollup(stage) and "raw_of" in entries.get(metric.name, {}))
     }
     section["verdict_note"] = verdicts.note({key: one for key, one in found.items() if _falls_short(one)}, stage)
+    rollup = rolled_up(published, stage)
     # The table has all; plots show a mean as it is after shrinkage alone.
-    shown = tuple(metric for metric in published.metrics if "raw_of" not in entries.get(metric.name, {}))
-    published = finest(dataclasses.replace(published, metrics=shown), stage)
+    plotted = tuple(metric for metric in published.metrics if "raw_of" not in entries.get(metric.name, {}))
+    published = finest(dataclasses.replace(published, metrics=plotted), stage)
     if published.table.num_rows and (published.metrics or published.lists):
         leader = ranking(published, said | {name: style.name for name, style in styles.items()})
-        section["plots"] = charts_of(published, leader, known) if published.keys else []  # a total's numbers need none
+        section["plots"] = (
+            charts_of(published, leader, known, rollup) if published.keys else []
+        )  # a total's numbers need none
         section["spreads"] = [
             list_plots(found, styles[found.name], entries.get(found.name, {}), published, leader)
             for found in published.lists[:MOST_PLOTTED]
@@ -187,6 +215,26 @@ def _period(published: Published) -> tuple[str, str, str] | None:
     codes = codes[np.isfinite(time.days[codes])]
     first, last = (int(codes[at(time.days[codes])]) for at in (np.argmin, np.argmax))
     return time.name, time.short(first), time.short(last)
+
+
+def turn_words(published: Published) -> str:
+    """Return a sentence where numbers of weeks or months run over the turn of a year; nothing elsewhere."""
+    time = published.time
+    if time is None or time.days is None or not time.turns:
+        return ""
+    codes = np.unique(time.codes)
+    codes = codes[np.isfinite(time.days[codes])]
+    codes = codes[np.argsort(time.days[codes], kind="stable")]
+    first, *_, last = (time.short(int(code)) for code in codes)
+    name = visible(time.name)
+    return f"{name} {first} to {last} are shown over the turn of a year, since those between {last} and {first} are missing"
+
+
+def _renamed_numbers(before: Mapping[str, Any], stage: str, renamed: Mapping[str, str]) -> dict[str, Any]:
+    """Return what the manifest says of the run before, with the numbers of a stage under the names that the page shows."""
+    numbers = mapping(before.get("numbers"))
+    found = {renamed.get(metric, metric): number for metric, number in mapping(numbers.get(stage)).items()}
+    return {**before, "numbers": {**numbers, stage: found}}
 
 
 def _warnings(stage: Mapping[str, Any], found: Mapping[str, verdicts.Verdict]) -> dict[str, list[str]]:
@@ -270,13 +318,13 @@ def _rolled_up(entry: Mapping[str, Any]) -> str:
     }.get(str(entry["rolled_up"]), ", from sums that add up")
 
 
-def _chosen_partitions(stage: Mapping[str, Any]) -> str | None:
-    """The bound on the partitions of a unit, where the run has chosen it.
+def _chosen_bound(stage: Mapping[str, Any], name: str) -> str | None:
+    """A bound on the contributions of a unit, if the run has chosen it.
 
-    >>> _chosen_partitions({"max_partitions_contributed": 8}), _chosen_partitions({})
+    >>> _chosen_bound({"max_partitions_contributed": 8}, "max_partitions_contributed"), _chosen_bound({}, "other")
     ('8', None)
     """
-    most = _finite(stage.get("max_partitions_contributed"))
+    most = _finite(stage.get(name))
     return None if most is None else public_number(most)
 
 
@@ -338,6 +386,8 @@ def table_of(
             whole = _is_whole(known.get(metric.name))
             cells = number_cells(metric.values, metric.stddevs, FIRST_ROWS, within, whole=whole)
             columns.append({"name": metric.name, "label": "", "bins": False, "cells": cells})
+            if metric.truth is not None:
+                columns.append(_range_column(metric.name, metric.truth, cells))
     texts = [[_key_cell(key, int(row), words) for row in order.rows] for key in published.keys]
     return {
         "rows": published.table.num_rows,
@@ -355,6 +405,17 @@ def table_of(
         "latest": order.latest,
         "noise": any(cell.get("noise") for column in columns for cell in column["cells"]),
     }
+
+
+def _range_column(name: str, truth: Truth, cells: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The column of ranges of a metric; the cells of the metric get their estimates."""
+    ends = zip(truth.estimates.tolist(), truth.lows.tolist(), truth.highs.tolist(), strict=True)
+    texts = []
+    for cell, (estimate, low, high) in zip(cells, ends, strict=False):
+        cell["estimate"] = "–" if math.isnan(estimate) else estimate_in_words(estimate, low, high)
+        said = range_in_words(low, high)
+        texts.append({"range": "–" if said == "-" else said})
+    return {"name": name, "label": HEADING, "bins": False, "range": True, "cells": texts}
 
 
 def _key_cell(key: Key, row: int, words: Words) -> str | Markup | None:

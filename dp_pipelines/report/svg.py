@@ -17,7 +17,8 @@ from dp_pipelines.report.key_text import END_ISOLATE, ISOLATE, visible
 HEAT_STEPS = 7
 """Shades of a heat map."""
 
-INK, QUIET, GRID, MARK, BAR, PAPER = (f"var(--{name})" for name in ("ink", "quiet", "grid", "mark", "bar", "card"))
+COLOURS = ("ink", "quiet", "grid", "mark", "bar", "range", "range-line", "card")
+INK, QUIET, GRID, MARK, BAR, RANGE, RANGE_LINE, PAPER = (f"var(--{name})" for name in COLOURS)
 HEAT = [f"var(--heat-{step})" for step in range(HEAT_STEPS)]
 
 WITHOUT_ISOLATES = {ord(ISOLATE): None, ord(END_ISOLATE): None}
@@ -26,6 +27,8 @@ Point = tuple[float, float]
 Side = Literal["start", "middle", "end"]
 Level = Literal["above", "middle", "below", "baseline"]
 Shown = Literal["always", "wide", "narrow"]
+Kind = Literal["", "counted", "estimate"]
+"""Elements that show counted numbers, or estimates of the true ones: a page shows one sort at a time."""
 
 LEVELS: dict[Level, float] = {"above": -0.25, "middle": 0.35, "below": 0.8, "baseline": 0.0}
 """How far the line on which letters stand lies below the place of a text, in font sizes."""
@@ -46,6 +49,8 @@ WIDTH = 1000
 class SvgDrawing:
     """An SVG element that is being written. It is as wide as its place on the page; letters, points and lines keep their size.
 
+    Elements of a `Kind` are shown while the reader looks at numbers of that kind.
+
     Args:
         height: pixels.
         least: pixels that it is wide at least, its margins not counted; a narrower place has to let readers scroll.
@@ -54,7 +59,9 @@ class SvgDrawing:
     >>> drawing.axes(left=10, right=0, top=0, bottom=0).dots([0.5], [0.5], 4, MARK)
     >>> print(drawing.finished("A point"))
     <svg role="img" aria-label="A point" class="chart" style="height: 50px; margin: 0 0px 0 10px; width: calc(100% - 10px)">
-    <g style="fill: var(--mark)"><circle cx="50%" cy="25" r="2"/></g>
+    <svg viewBox="0 0 1000 50" width="100%" height="100%" preserveAspectRatio="none">
+    <path class="dots" d="M500 25h0" style="stroke: var(--mark); stroke-width: 4"/>
+    </svg>
     </svg>
     """
 
@@ -117,7 +124,10 @@ class Axes:
         """Where a number up stands, in pixels."""
         return self.bottom + (self.top - self.bottom) * _part(number, self.up)
 
-    def lines(self, ends: Iterable[tuple[Point, Point]], colour: str, width: float, *, dashes: str = "") -> None:
+    def lines(
+        self, ends: Iterable[tuple[Point, Point]], colour: str, width: float, *,
+        dashes: str = "", blunt: bool = False, kind: Kind = "",
+    ) -> None:  # fmt: skip
         """Many lines as one path: small, however many there are.
 
         Args:
@@ -125,57 +135,55 @@ class Axes:
             colour: one of those above.
             width: in pixels.
             dashes: the lengths of strokes and gaps, in pixels; none: whole lines with round ends.
+            blunt: whether ends are cut off where the line ends.
+            kind: as for `SvgDrawing`.
         """
-        steps, last = [], ""
+        steps, last = [], ("", "")
         for start, end in ends:
             a, b = self._place(start), self._place(end)
-            steps.append(
-                f"L {b}" if a == last and not dashes else f"M {a} L {b}"
-            )  # where the last one ended, it goes on
+            step = f"V{b[1]}" if a[0] == b[0] else f"H{b[0]}" if a[1] == b[1] else f"L{b[0]} {b[1]}"
+            # Where the last one ended, it goes on.
+            steps.append(step if a == last and not dashes else f"M{a[0]} {a[1]}{step}")
             last = b
-        path = " ".join(steps)
+        path = "".join(steps)
         if path:
-            ending = f"stroke-dasharray: {dashes}" if dashes else "stroke-linecap: round"
+            ending = f"stroke-dasharray: {dashes}" if dashes else f"stroke-linecap: {'butt' if blunt else 'round'}"
             style = f"fill: none; stroke: {colour}; stroke-width: {_short(width)}; {ending}"
-            self.drawing.shapes.append(f'<path d="{path}" style="{style}"/>')
+            self.drawing.shapes.append(f'<path{_class(kind)} d="{path}" style="{style}"/>')
 
-    def area(self, across: Sequence[float], up: Sequence[float], colour: str) -> None:
+    def area(self, across: Sequence[float], up: Sequence[float], colour: str, kind: Kind = "") -> None:
         """The area inside of a closed line."""
-        first, *rest = (self._place(point) for point in zip(across, up, strict=True))
-        path = f"M {first} {' '.join(f'L {place}' for place in rest)} z"
-        self.drawing.shapes.append(f'<path d="{path}" style="fill: {colour}"/>')
+        path = self._closed(zip(across, up, strict=True))
+        self.drawing.shapes.append(f'<path{_class(kind)} d="{path}" style="fill: {colour}"/>')
 
     def boxes(self, corners: Iterable[Point], colour: str) -> None:
         """Many unit squares as one path, with a line of the ground's colour around each."""
-        path = " ".join(
-            f"M {self._place((x, y))} L {self._place((x + 1, y))} L {self._place((x + 1, y + 1))} L {self._place((x, y + 1))} z"
-            for x, y in corners
-        )
+        path = "".join(self._closed([(x, y), (x + 1, y), (x + 1, y + 1), (x, y + 1)]) for x, y in corners)
         if path:
             self.drawing.shapes.append(f'<path d="{path}" style="fill: {colour}; stroke: {PAPER}; stroke-width: 1.5"/>')
 
     def dots(
-        self, across: Iterable[float], up: Iterable[float], size: float, colour: str, notes: Sequence[str] = ()
-    ) -> None:
-        """Points of a size in pixels.
+        self, across: Iterable[float], up: Iterable[float], size: float, colour: str, notes: Sequence[str] = (),
+        kind: Kind = "",
+    ) -> None:  # fmt: skip
+        """Points of a size in pixels, as the round ends of lines without a length: small, however many there are.
 
         Args:
             across, up: their places.
             size: in pixels.
             colour: one of those above.
-            notes: what each says when it is pointed at; they are escaped here. None: no point says anything.
+            notes: what the page's script says of each, one a line; they are escaped here. None: it says nothing.
+            kind: as for `SvgDrawing`.
         """
-        circles = []
-        for at, (x, y) in enumerate(zip(across, up, strict=True)):
-            place = f'cx="{_short(self.x(x))}%" cy="{_short(self.y(y))}" r="{_short(size / 2)}"'
-            title = f"><title>{escape(notes[at])}</title></circle>" if notes else "/>"
-            circles.append(f"<circle {place}{title}")
-        if circles:
-            self.drawing.marks.append(f'<g style="fill: {colour}">{"".join(circles)}</g>')
+        path = "".join(f"M{x} {y}h0" for x, y in map(self._place, zip(across, up, strict=True)))
+        if path:
+            said = f' data-notes="{escape(chr(10).join(notes))}"' if notes else ""
+            style = f"stroke: {colour}; stroke-width: {_short(size)}"
+            self.drawing.shapes.append(f'<path{_class(kind, "dots")} d="{path}"{said} style="{style}"/>')
 
     def text(
         self, words: str, place: Point, side: Side, level: Level, colour: str, *,
-        move: float = 0.0, upright: bool = False, shown: Shown = "always",
+        move: float = 0.0, upright: bool = False, shown: Shown = "always", kind: Kind = "",
     ) -> None:  # fmt: skip
         """A text beside a place.
 
@@ -188,20 +196,25 @@ class Axes:
             move: pixels by which it stands further to the right.
             upright: read from above.
             shown: at which widths of its place on the page; the style sheet draws the line between them.
+            kind: as for `SvgDrawing`.
         """
         x, y = place
         down = LEVELS[level] * LETTERS
         y = y if upright else y + down  # letters of an upright text stand around its place
         moved = f' dx="{_short(move)}"' if move else ""
-        kind = "" if shown == "always" else f' class="{shown}"'
+        named = _class(kind, "" if shown == "always" else shown)
         turned = "; writing-mode: vertical-rl" if upright else ""
         style = f"text-anchor: {side}; fill: {colour}{turned}"
         self.drawing.marks.append(
-            f'<text x="{_short(x)}%" y="{_short(y)}"{moved}{kind} style="{style}">{escape(words)}</text>'
+            f'<text x="{_short(x)}%" y="{_short(y)}"{moved}{named} style="{style}">{escape(words)}</text>'
         )
 
-    def _place(self, point: Point) -> str:
-        return f"{_short(WIDTH / 100 * self.x(point[0]))} {_short(self.y(point[1]))}"
+    def _place(self, point: Point) -> tuple[str, str]:
+        """Where a point stands, to a tenth of a pixel."""
+        return _short(WIDTH / 100 * self.x(point[0]), 1), _short(self.y(point[1]), 1)
+
+    def _closed(self, points: Iterable[Point]) -> str:
+        return f"M{'L'.join(' '.join(self._place(point)) for point in points)}z"
 
 
 def round_places(low: float, high: float, most: int = 5) -> list[float]:
@@ -224,10 +237,16 @@ def _part(number: float, ends: Point) -> float:
     return float((number - ends[0]) / width) if width else 0.0
 
 
-def _short(number: float) -> str:
-    """A number of pixels, to a hundredth.
+def _class(*names: str) -> str:
+    """The classes of an element; nothing where it has none."""
+    named = " ".join(name for name in names if name)
+    return f' class="{named}"' if named else ""
 
-    >>> _short(1.0), _short(-0.001), _short(2.345)
-    ('1', '0', '2.35')
+
+def _short(number: float, digits: int = 2) -> str:
+    """A number of pixels, to a hundredth or another part.
+
+    >>> _short(1.0), _short(-0.001), _short(2.345), _short(2.345, 1)
+    ('1', '0', '2.35', '2.3')
     """
-    return f"{round(number, 2) + 0.0:.2f}".rstrip("0").rstrip(".")
+    return f"{round(number, digits) + 0.0:.{digits}f}".rstrip("0").rstrip(".")

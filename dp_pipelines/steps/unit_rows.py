@@ -8,9 +8,11 @@ comes.
 
 from collections.abc import Iterable, Iterator
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from dp_pipelines.auto_bounds import partition_bound
+from dp_pipelines.auto_bounds import joint_bounds, partition_bound
 from dp_pipelines.kernels import accumulate, partitions_per_unit, shard, sizes, unit_facts, vectors
 from dp_pipelines.kernels.columns.long_text import Texts, apart
 from dp_pipelines.kernels.contributions import Hashed
@@ -28,10 +30,14 @@ from dp_pipelines.steps.step import GatheringStep, GroupStep, Sharded, Step
 
 
 def layout_of(query: Query) -> Layout:
-    """What is counted of a unit: its distinct partitions (only listed ones if they are public), up to the largest candidate."""
+    """What is counted of a unit: its distinct partitions (only listed ones if they are public), up to the largest candidate.
+
+    If the bound on rows is open, also the rows in one of them.
+    """
     return Layout(
         units=query.unit_columns,
         partitions=query.partition_columns,
+        summands=((joint_bounds.COLUMN, partitions_per_unit.ONE),) if query.bounds.auto_rows else (),
         max_partitions=query.bounds.max_partitions,
         public=query.partitions.columns if isinstance(query.partitions, PublicPartitions) else None,
     )
@@ -46,25 +52,48 @@ def partitions_of_units(tables: Flow, query: Query, num_shards: int, salt: int) 
         num_shards, salt: as for `release_stage.released`.
     """
     layout = layout_of(query)
+    if query.bounds.row_candidates is None:
+        counted, most = tables, None
+    else:
+        counted, most = tables.each("Ones", Ones()), joint_bounds.most_rows(query.bounds.row_candidates)
     return (
-        tables.each("ToShards", ToShards(layout, num_shards, salt))
+        counted.each("ToShards", ToShards(layout, num_shards, salt))
         .by_key("ByShard")
-        .each("Count", CountPartitions(layout, salt))
+        .each("Count", CountPartitions(layout, salt, most))
     )
 
 
-class CountPartitions(Step):
-    """One row for each unit of a shard, with the number of its partitions."""
+class Ones(Step):
+    """A column of ones, whose sum is the number of rows."""
 
-    def __init__(self, layout: Layout, salt: int) -> None:
-        self._layout, self._salt = layout, salt
+    def process(self, element: pa.Table) -> Iterator[pa.Table]:
+        """The table with it."""
+        # Another stage may read a column of that name; this one does not, or its query would be refused.
+        rows = element.select([name for name in element.column_names if name != joint_bounds.COLUMN])
+        yield rows.append_column(joint_bounds.COLUMN, pa.array(np.ones(element.num_rows, np.int8)))
+
+
+class CountPartitions(Step):
+    """One row for each unit of a shard, with the number of its partitions, and of its rows in one of them if these are counted.
+
+    Args:
+        layout, salt: as for `partitions_per_unit.partitions_of_units`.
+        most_rows: the most rows that are told apart; None if they are not counted.
+    """
+
+    def __init__(self, layout: Layout, salt: int, most_rows: int | None = None) -> None:
+        self._layout, self._salt, self._most_rows = layout, salt, most_rows
 
     def process(self, element: tuple[int, Iterable[pa.Table]]) -> Iterator[pa.Table]:
         """One table."""
         rows, _ = apart(element[1])
         found = partitions_per_unit.partitions_of_units(shard.joined(rows), self._layout, self._salt)
         units = found.select(self._layout.unit_names).rename_columns(list(self._layout.units))
-        yield one_partition.of(units).append_column(partition_bound.COLUMN, found.column("partitions"))
+        counted = one_partition.of(units).append_column(partition_bound.COLUMN, found.column("partitions"))
+        if self._most_rows is not None:
+            rows = pc.min_element_wise(found.column("rows"), pa.scalar(self._most_rows, pa.int64()))
+            counted = counted.append_column(joint_bounds.COLUMN, rows)
+        yield counted
 
 
 def units_to_shards(facts: Flow, rows: Flow, query: Query, num_shards: int, salt: int) -> Flow:

@@ -39,6 +39,7 @@ def run(file: CollectedFile, given: argparse.Namespace, rest: list[str]) -> int:
             message="is not for jobs of collected stages",
             hint="`dp-pipelines plan` states the errors; Question.report makes the reports of devices that you invent",
         )
+    _refuse(given, ("latest", "spare"))
     check_name_of_run(given.run_id)
     request = collected_request.check(file, given.param)
     with Stoppable(to_the_end=given.as_command) as stoppable:

@@ -11,6 +11,7 @@ from typing import Any
 from dp_pipelines.accounting.shown_costs import number, spent_number
 from dp_pipelines.jobs.cli.shown_plan import ShownPlan
 from dp_pipelines.jobs.request.request import asked_digest
+from dp_pipelines.jobs.spec import presentation
 from dp_pipelines.jobs.spec.job_file import JobFile
 
 SAME, OTHER_ROWS, OTHER_PLAN, OTHER_DATASET = "same", "other rows", "other plan", "other dataset"
@@ -92,7 +93,8 @@ def compare(earlier: tuple[JobFile, ShownPlan], later: tuple[JobFile, ShownPlan]
         if before.get(key, ABSENT) != after.get(key, ABSENT)
     }
     one_plan = asked_digest(old, old_plan.stages) == asked_digest(new, new_plan.stages)
-    relation = OTHER_PLAN if not one_plan else OTHER_ROWS if changes else SAME
+    rows = [presentation.without(one.job.model_dump(mode="json", exclude_defaults=True)) for one in (old, new)]
+    relation = OTHER_PLAN if not one_plan else OTHER_ROWS if rows[0] != rows[1] else SAME
     if old.job.dataset != new.job.dataset:
         relation = OTHER_DATASET
     noises = [_noise(one.plan) for one in (old_plan, new_plan)]

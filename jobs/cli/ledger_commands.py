@@ -27,7 +27,7 @@ from dp_pipelines.jobs.spec.job_file import Job, JobFile
 from dp_pipelines.jobs.terminal import output, summary
 from dp_pipelines.ledger import answers_export, default_places, export, release_list, sources
 from dp_pipelines.ledger.database import Database
-from dp_pipelines.ledger.entries import Account, EngineJob, Run, Window
+from dp_pipelines.ledger.entries import FILTER, Account, EngineJob, Run, Window
 from dp_pipelines.ledger.ledger import DEFAULT_NAME, Ledger
 from dp_pipelines.ledger.patience import A_MINUTE, Patience
 from dp_pipelines.ledger.pins import OtherAnchor
@@ -41,7 +41,10 @@ KILLED = "killed"
 ENDS = {"it failed": "failed", "it was interrupted": "interrupted", ledgered_run.GONE: KILLED}
 """What became of an attempt, in a word, where the ledger has it in several; others stand as they are."""
 
-COLUMNS_OF_RUNS = ("run", "account", "state", "round", "attempts", "last", "since", "job", "folder")
+COLUMNS_OF_RUNS = ("run", "account", "state", "round", "attempts", "last", "drawn", "since", "job", "folder")
+
+RELEASED = ("committed", "published")
+"""States of runs that have a release."""
 
 SETTLED = ("committed", "published", "abandoned")
 """States of runs that no attempt changes any more."""
@@ -71,7 +74,7 @@ def runs(given: argparse.Namespace) -> None:
         stays = "its charge stays, because nothing proves that its staged files were destroyed unseen"
         if given_up.account in book.state.answers:
             stays = "its questions stay charged, because people have answered them"
-        said = "its budget is available to other runs again" if given_up.given_back else stays
+        said = _given_back(book, given_up) if given_up.given_back else stays
         print(f"abandoned {given_up.run_id}; {said}")
         return
     listed = [export.run_to_json(book, run) | {"last_attempt": _last_attempt(run)} for run in chosen]
@@ -94,6 +97,19 @@ def runs(given: argparse.Namespace) -> None:
             )
 
 
+def _given_back(book: Ledger, run: Run) -> str:
+    """Return in words who may use what a given-up run has given back."""
+    if book.account(run.account).rule == FILTER:
+        return "its charge is back in the account, for any job"
+    block = book.state.plans[run.account, run.window, run.plan]
+    what = shown(release_list.contents_in_words(release_list.stages_of(book.state, block)))
+    left = len(block.free())
+    return (
+        f"its place in the plan is free again: a run of the same plan ({what}; {left} of {block.runs - block.spare} runs are "
+        "left) may use it, and no other plan can, since a plan is paid for as a whole"
+    )
+
+
 def _cells_of_run(run: dict[str, Any]) -> list[str]:
     last, near = run["last_attempt"], shown_ledger.near
     return [
@@ -103,6 +119,7 @@ def _cells_of_run(run: dict[str, Any]) -> list[str]:
         f"{run['round']} of {run['runs']}" if run["runs"] else f"{run['round']}",
         str(run["attempts"]),
         "-" if last is None else last["state"],
+        run.get("drawn", "") if run["state"] in RELEASED else "-",
         run["times"].get(run["state"], ""),
         near(run.get("job", "")) or "-",
         near((run["folders"] or ["-"])[-1]),

@@ -284,7 +284,7 @@ def _predict(given: argparse.Namespace, rest: list[str]) -> int:
 def _report(given: argparse.Namespace, rest: list[str]) -> int:
     from dp_pipelines.jobs.cli import report_command
 
-    done = report_command.write_page(given.folders, given.output)
+    done = report_command.write_page(given.folders, given.output, given.job)
     with output.printing(f"{done}; {output.LOST}"):
         print(done)
     return DONE
@@ -359,7 +359,7 @@ def _doctor(given: argparse.Namespace, rest: list[str]) -> int:
 
 
 def _run(given: argparse.Namespace, rest: list[str]) -> int:
-    from dp_pipelines.jobs.cli import shown_run
+    from dp_pipelines.jobs.cli import run_commands, shown_run
     from dp_pipelines.jobs.run.run import run
     from dp_pipelines.jobs.spec import job_file
     from dp_pipelines.jobs.spec.content import is_collected
@@ -373,6 +373,9 @@ def _run(given: argparse.Namespace, rest: list[str]) -> int:
         return collected_commands.run(collected_job.checked(content, pathlib.Path(given.job)), given, rest)
     file = job_file.checked(content, pathlib.Path(given.job))
     with Stoppable(to_the_end=given.as_command) as stoppable:
+        names = run_commands.names_of(file, given)
+        run_commands.finish_earlier(file, given, names, rest)
+        given.output, given.run_id = names.output, names.run_id
         stoppable.makes(given.output)
         if file.job.parties is not None or given.party is not None:
             from dp_pipelines.jobs.parties import party_run
@@ -392,9 +395,12 @@ def _run(given: argparse.Namespace, rest: list[str]) -> int:
         else:
             published = run(
                 file, given.output, given=given.param, run_id=given.run_id, arguments=rest, ledger=given.ledger,
-                runner=given.runner, anchor=given.anchor,
+                runner=given.runner, anchor=given.anchor, spare=given.spare,
             )  # fmt: skip
+        pointed = names.point_to(published)
         shown_run.print_run(published, in_json=given.json)
+        if pointed:
+            output.note(f"note: {pointed}")
         return DONE
 
 

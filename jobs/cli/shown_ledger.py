@@ -79,11 +79,15 @@ def _budget_lines(book: Ledger, account: Account, window: str, count: int) -> It
         used = len(block.rounds)
         stages = shown(release_list.contents_in_words(release_list.stages_of(book.state, block)))
         rest = f"; {_number(block.runs - used, 'run')} paid for and not used" if used < block.runs else ""
+        if spare := len(block.free(spare=True)):
+            rest += f", of them {spare} spare"
         yield (
             f"plan  {stages}: {used} of {block.runs} runs used, at a joint cost of epsilon "
             f"{summary.spent_number(export.cost_of_used(block))} of "
             f"{summary.spent_number(block.body['accounted']['epsilon'])}{rest}"
         )
+        if ending := release_list.ending_in_words(book.state, block):
+            yield f"      {ending}"
 
 
 def _cells(entry: ReleaseEntry) -> list[str]:

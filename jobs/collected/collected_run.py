@@ -33,6 +33,7 @@ from dp_pipelines.steps.write_stage import WriteStage, written
 from dp_pipelines.training.kept_draws import Draws, InMemory
 
 if TYPE_CHECKING:
+    from dp_pipelines.jobs.run.previous_release import PreviousRelease
     from dp_pipelines.ledger.ledger import Ledger
 
 NOT_COVERED = (
@@ -180,7 +181,7 @@ class Estimation:
     @quoting_nothing("the report of the estimates could not be made")
     def describe(
         self, number: int, folder: pathlib.Path, files: Mapping[str, pathlib.Path], ledger: Mapping[str, Any],
-        noted: Sequence[Look],
+        noted: Sequence[Look], before: "PreviousRelease | None" = None,
     ) -> dict[str, pathlib.Path]:  # fmt: skip
         """Write report and manifest beside the tables.
 
@@ -190,6 +191,7 @@ class Estimation:
             files: what `stage` gave.
             ledger: what the ledger says of the run; empty where none remembers it.
             noted: looks at the raw rows, of which reports have none that matters.
+            before: none, since each question is asked once.
         """
         from dp_pipelines.report import collected_page
 

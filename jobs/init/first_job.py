@@ -1,8 +1,8 @@
 """The text of a first job file, with comments, from names and types of columns alone.
 
 In: a source, a privacy unit, a dataset. Out: YAML that `plan` takes as it stands. Holds: the same schema gives the same text;
-what cannot be known from types (bounds, clamps, the account) has a sound default, and a comment on how to choose it. Not
-covered: whether it suits the rows, which are not read.
+what cannot be known from types (clamps, the account) has a sound default, and a comment on how to choose it; bounds are chosen by
+each run. Not covered: whether it suits the rows, which are not read.
 """
 
 import json
@@ -11,7 +11,9 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
+from dp_pipelines.auto_bounds import joint_bounds, partition_bound, value_bounds
 from dp_pipelines.jobs.init.data_files import FirstSource
+from dp_pipelines.query import kept
 
 MOST_SUMS, MOST_LISTED = 3, 8
 
@@ -40,6 +42,17 @@ NO_GROUPS = re.compile(
 )
 """Names of texts that differ from row to row, or that name people: no group of such a column is large."""
 
+BOUNDS = (
+    "    # How much one person may count; what is above is left out at random. For 9% of the budget each run chooses it from",
+    "    # noisy numbers, and measures how much it cuts off, so that the report has ranges for the true numbers. Bounds that you",
+    "    # know cost nothing. Take them from what you know of the business, never from the rows: a bound read off the rows",
+    "    # reveals something about the people in them. For example:",
+)
+"""The comment above the bounds."""
+
+OF_RUNS = (partition_bound.COLUMN, joint_bounds.COLUMN, value_bounds.COLUMN, kept.COLUMN)
+"""Columns that a run adds where it chooses bounds: a stage that reads one of its own with such a name is refused."""
+
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _NOT_TEXT = {"y", "n", "yes", "no", "on", "off", "true", "false", "null"}
 
@@ -55,6 +68,8 @@ def text(source: FirstSource, unit: Sequence[str], dataset: str, name: str) -> s
     """
     fields = [field for field in source.schema if field.name not in unit]
     times = [field.name for field in fields if _is_time(field.type)]
+    unread = [field.name for field in fields if field.name in OF_RUNS]
+    fields = [field for field in fields if field.name not in OF_RUNS]
     groups = [field.name for field in fields if _is_group(field)]
     groups += [field.name for field in fields if _is_code(field)]
     amounts = [field.name for field in fields if _is_amount(field)]
@@ -89,25 +104,23 @@ def text(source: FirstSource, unit: Sequence[str], dataset: str, name: str) -> s
             "    # One row of the report for each group. Groups of few people are left out; `plan` says how many are needed.",
             f"    partition_by: {listed(by)}",
             *(f"    {line}" for line in _also("can be added", [name for name in groups if name not in by])),
-            "    # How much one person may count; what is above is left out at random. Take the numbers from what you know of",
-            "    # the business, never from the rows: a bound read off the rows reveals something about the people in them.",
-            "    bounds: {max_partitions_contributed: 8, max_contributions_per_partition: 4}",
+            *BOUNDS,
+            "    # {max_partitions_contributed: 8, max_contributions_per_partition: 4}",
+            "    bounds: auto",
         ]
     else:
         lines += [
             "    # No column to group by: one total. To have groups, list columns here.",
             "    partition_by: []",
-            "    # How many rows of one person count; further ones are left out at random. Take the number from what you know of",
-            "    # the business, never from the rows: a bound read off the rows reveals something about the people in them.",
-            "    bounds: {max_contributions_per_partition: 16}",
+            *BOUNDS,
+            "    # {max_contributions_per_partition: 16}",
+            "    bounds: auto",
         ]
     lines += [
-        "    # For 2% of the budget the report tells how much the bounds cut off and how many values are null, and gives ranges",
-        "    # for the true numbers.",
-        "    kept: {share: 0.02, each_metric: true}",
         "    metrics:",
         *_metrics([*by, *source.schema.names], amounts),
         *(f"      {line}" for line in _also("not summed, since they may be ids, codes or flags", no_amounts)),
+        *(f"      {line}" for line in _also("not read, since runs that choose bounds add such columns", unread)),
     ]
     return "\n".join(lines) + "\n"
 

@@ -58,6 +58,10 @@ def init(given: argparse.Namespace) -> str:
         message = "is in a folder that does not exist"
         raise RequestError(field=f"--output {given.output!r}", message=message, hint="make the folder first")
     unit = [checks.name(name, "--unit") for name in given.unit]
+    for column in unit:
+        if column in first_job.OF_RUNS:
+            message = f"cannot be {column!r}: runs that choose bounds add a column of that name"
+            raise RequestError(field="--unit", message=message, hint="rename that column")
     source = data_files.look(
         given.files,
         unit,

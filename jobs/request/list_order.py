@@ -58,6 +58,7 @@ WITH_ORDER: dict[Keys, str] = {
     ("stages", "*", "rollup", "shares"): "one for each level",
     ("stages", "*", "compare", "metrics"): "published columns have this order",
     ("stages", "*", "bounds", "partition_candidates"): "they must rise",
+    ("stages", "*", "bounds", "row_candidates"): "they must rise",
     ("stages", "*", "metrics", "*", "within"): "a lowest and a highest value",
     ("stages", "*", "metrics", "*", "edges"): "they must rise",
     ("stages", "*", "metrics", "*", "categories"): "the published list has this order",

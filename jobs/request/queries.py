@@ -24,9 +24,11 @@ from dp_pipelines.kernels import keys
 from dp_pipelines.kernels.columns import column_types as kinds
 from dp_pipelines.kernels.columns.listed_keys import ListedKeys
 from dp_pipelines.kernels.unit_facts import TWIN
-from dp_pipelines.metrics.base import RAW
+from dp_pipelines.metrics.base import RAW, Metric
 from dp_pipelines.plan_stages.kept_counts import LOOKUP, WHERE
 from dp_pipelines.query.best import Best
+from dp_pipelines.query.contribution_bounds import ContributionBounds
+from dp_pipelines.query.kept import BESIDE_AUTO, Kept
 from dp_pipelines.query.large_list import Condition, LargeList
 from dp_pipelines.query.query import PrivatePartitions, PublicPartitions, Query
 from dp_pipelines.report.key_text import visible
@@ -64,6 +66,7 @@ def queries(
                 own["partitions"] = _partitions(file, stage, (schemas or {}).get(name), values)
             else:  # a total has none
                 del own["partitions"]
+            own["kept"] = own["kept"] or _kept_beside(own["bounds"], own["metrics"], stage)
             query = _counting_filters(Query(**own), file, stage)
         except RequestError as error:
             problems.append(file.error(_place_of(error.field, place), error))
@@ -98,7 +101,14 @@ def _place_of(field: str, stage: tuple[str, ...]) -> tuple[str, ...]:
         return (*stage, "partitions")
     if field == "strategy":
         return (*stage, "partitions", "private")
-    return (*stage, "bounds") if field.startswith(("max_", "partition_candidates")) else stage
+    return (*stage, "bounds") if field.startswith(("max_", "partition_candidates", "row_candidates")) else stage
+
+
+def _kept_beside(bounds: ContributionBounds, metrics: Mapping[str, Metric], stage: Stage) -> Kept | None:
+    """What a stage releases of what its bounds cut off if it says nothing of it; None unless the run chooses that on rows."""
+    combines = not stage.unit_columns and stage.where is None and stage.compare is None and stage.best is None
+    measured = bool(metrics) and all(metric.scale is None for metric in metrics.values())
+    return BESIDE_AUTO if bounds.auto_rows and combines and measured else None
 
 
 def _counting_filters(query: Query, file: JobFile, stage: Stage) -> Query:

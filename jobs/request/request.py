@@ -24,7 +24,7 @@ from dp_pipelines.jobs.request.list_order import without_order
 from dp_pipelines.jobs.request.queries import queries
 from dp_pipelines.jobs.request.train_tasks import Task, Unit, over_units, refuse_nested, tasks
 from dp_pipelines.jobs.sources import declared_source, event_window, lookup, lookups, public_tables, source_files
-from dp_pipelines.jobs.spec import job_parameters
+from dp_pipelines.jobs.spec import job_parameters, presentation
 from dp_pipelines.jobs.spec.content import Path
 from dp_pipelines.jobs.spec.job_file import Job, JobFile, Stage
 from dp_pipelines.jobs.spec.job_parameters import Value
@@ -32,6 +32,7 @@ from dp_pipelines.jobs.spec.table_models import TableModel
 from dp_pipelines.jobs.spec.validation_errors import JobErrors, nearest, raise_all
 from dp_pipelines.jobs.sql.row_expressions import RowExpressions
 from dp_pipelines.kernels.unit_facts import TWIN
+from dp_pipelines.ledger.read_files import ReadFiles, read_files
 from dp_pipelines.planning import json_digest
 from dp_pipelines.planning.describe import asked_to_json
 from dp_pipelines.query.query import Query
@@ -78,6 +79,21 @@ class Request:
     @functools.cached_property
     def content(self) -> str:
         """SHA-256 of everything that the job file asks for beside the budget: what the same run id must always mean."""
+        return self.content_with({name: str(value) for name, value in self.values.items()})
+
+    def content_with(self, params: Mapping[str, str]) -> str:
+        """Return the `content` of this job with other values of its parameters: a run that has it differs in them alone.
+
+        Args:
+            params: the values of all parameters, as text.
+        """
+        job, read = self._fixed
+        given = {name: [type(self.values[name]).__name__, text] for name, text in params.items()}
+        return hashlib.sha256(json.dumps([job, given, *read], sort_keys=True).encode()).hexdigest()
+
+    @functools.cached_property
+    def _fixed(self) -> tuple[dict[str, Any], list[Any]]:
+        """What a run id fixes beside the parameters: the job, and the snapshots and the code that it uses."""
         # What has its default is left out, so that a later version, which knows more keys, sees the same run.
         # The snapshot that was read counts, whether or not the job names it.
         snapshots: dict[str, set[str]] = {}
@@ -89,7 +105,8 @@ class Request:
             "source": snapshots,
             "tables": {"__all__": snapshots},
         }
-        job = without_order(self.file.job.model_dump(mode="json", exclude=left_out, exclude_defaults=True))
+        job = presentation.without(self.file.job.model_dump(mode="json", exclude=left_out, exclude_defaults=True))
+        job = without_order(job)
         for stage in job.get("stages", {}).values():
             for part, key, formerly in (("evaluation", "max_examples_per_unit", EVALUATED), ("fit", "average", HALF)):
                 said = stage.get(part, {})
@@ -97,12 +114,11 @@ class Request:
                     del said[key]
                     if not said:
                         del stage[part]
-        given = {name: [type(value).__name__, str(value)] for name, value in self.values.items()}
         named = zip(self.file.job.sources, self.sources, strict=True)
         read: list[Any] = [source.snapshot for _, source in sorted(named, key=lambda one: one[0]) if source.snapshot]
         own = own_models.code_digests({name: task.model for name, task in self.tasks.items()})
         read += [own] if own else []  # runs of other models keep theirs
-        return hashlib.sha256(json.dumps([job, given, *read], sort_keys=True).encode()).hexdigest()
+        return job, read
 
     @property
     def sources(self) -> tuple[source_files.Source, ...]:
@@ -111,6 +127,14 @@ class Request:
             return (self.source,)
         found = {part.name: part.source for part in self.tables.parts}
         return tuple(found[name] for name in self.file.job.tables or {})
+
+    @property
+    def read(self) -> ReadFiles | None:
+        """The names of the files that are read; None where a run id fixes a snapshot instead, and where no file is read."""
+        if any(source.snapshot or not source.files for source in self.sources):
+            return None
+        folder = str(self.file.path.resolve().parent)
+        return read_files(dict.fromkeys(path for source in self.sources for path in source.files), folder)
 
     @property
     def snapshots(self) -> dict[str, dict[str, Any]]:

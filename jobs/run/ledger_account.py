@@ -16,11 +16,14 @@ from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs.request.request import Request
 from dp_pipelines.jobs.runners import processes
 from dp_pipelines.jobs.sources import event_window
-from dp_pipelines.ledger import default_places, sources
+from dp_pipelines.ledger import default_places, release_list, sources
 from dp_pipelines.ledger.entries import TUNE, Account, Run, Window
 from dp_pipelines.ledger.ledger import DEFAULT_NAME, Ledger
 from dp_pipelines.ledger.patience import A_MINUTE, Patience
 from dp_pipelines.release.manifest import unit_in_words
+
+WHAT_THEN = 'docs/schedule.md says what then ("When the runs are used up")'
+"""Where a user reads what to do."""
 
 
 class Book:
@@ -86,8 +89,46 @@ class Book:
 
     def committed(self, run_id: str) -> bool:
         """Whether a run has its release already."""
-        known = None if self._ledger is None else self._ledger.run(self._request.file.job.dataset, run_id)
+        known = self._run(run_id)
         return known is not None and known.committed
+
+    def changed_files(self, run_id: str) -> str:
+        """Return what to say where a run has its release and its files are others by now; empty where they are the same.
+
+        Args:
+            run_id: of a committed run.
+        """
+        run, now = self._run(run_id), self._request.read
+        changes = "" if run is None or run.read is None or now is None else run.read.changes(now)
+        if run is None or self._ledger is None or not changes:
+            return ""
+        block = self._ledger.state.plans[run.account, run.window, run.plan]
+        left = len(block.free())
+        anew = f"give another --run-id, of which the plan has {left} left"
+        if left == 0:
+            runs = block.runs - block.spare + 1
+            anew = f"write runs: {runs} into the job's budget, which is another plan and charged anew, and give another --run-id"
+        day = release_list.time_of_draw(run)[:10]
+        return f"this is the release of {day}, of the files that were there then; since then {changes}; to release anew, {anew}"
+
+    def ending(self, run_id: str) -> str:
+        """Return what to say after a run if few runs of its plan are left; empty otherwise.
+
+        Args:
+            run_id: of the run.
+        """
+        run = self._run(run_id)
+        block = None if run is None or self._ledger is None else self._ledger.block(run.account, run.window, run.plan)
+        if block is None or self._ledger is None or not release_list.is_ending(block):
+            return ""
+        left = len(block.free())
+        runs = "no run" if left == 0 else "1 run" if left == 1 else f"{left} runs"
+        words = f"{runs} of the {block.runs - block.spare} of this plan {'are' if left > 1 else 'is'} left"
+        when = release_list.ending_in_words(self._ledger.state, block)
+        return f"{words}{f'; {when}' if when else ''}; {WHAT_THEN}"
+
+    def _run(self, run_id: str) -> Run | None:
+        return None if self._ledger is None else self._ledger.run(self._request.file.job.dataset, run_id)
 
     @property
     def known_as(self) -> str:

@@ -17,15 +17,17 @@ from typing import Any
 
 from dp_pipelines.disk_errors import remedy_of, told_of_disk
 from dp_pipelines.errors import DpError, LedgerError, RequestError
-from dp_pipelines.jobs.run import looks, noise_memory
+from dp_pipelines.jobs.run import looks, noise_memory, previous_release
 from dp_pipelines.jobs.run.looks import Look
+from dp_pipelines.jobs.run.previous_release import PreviousRelease
 from dp_pipelines.jobs.runners import processes
-from dp_pipelines.ledger import disks, export
+from dp_pipelines.ledger import disks, export, release_list
 from dp_pipelines.ledger.entries import Attempt, EngineJob, Run
 from dp_pipelines.ledger.ledger import Ledger, MovedOn, refuse_other
 from dp_pipelines.ledger.patience import A_MINUTE, TEN_MINUTES, Refused, Unreachable
 from dp_pipelines.noise import entropy
 from dp_pipelines.release import manifest, staging
+from dp_pipelines.report.key_text import visible
 from dp_pipelines.training.kept_draws import Draws
 
 POLL_SECONDS = 0.5
@@ -36,9 +38,11 @@ GONE = "its process is gone"
 
 
 Describe = Callable[
-    [int, pathlib.Path, Mapping[str, pathlib.Path], Mapping[str, Any], Sequence[Look]], dict[str, pathlib.Path]
+    [int, pathlib.Path, Mapping[str, pathlib.Path], Mapping[str, Any], Sequence[Look], PreviousRelease | None],
+    dict[str, pathlib.Path],
 ]
-"""Of a round, the staging folder, the staged files, what the ledger says of the account, and looks at raw rows that it noted."""
+"""Of a round, the staging folder, the staged files, what the ledger says of the account, looks at raw rows that it noted, and the
+release before."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -61,6 +65,7 @@ class Work:
         stop: has a job end that a dead attempt left with an engine.
         deliver: publishes the release elsewhere too, out of its folder, once however often it is called; None: nowhere.
         shown: what the place is called; empty: as the folder is.
+        content_with: digest of the job with these parameters, as text; None: the run is compared with no other.
     """
 
     account: str
@@ -78,6 +83,7 @@ class Work:
     stop: Callable[[EngineJob], None]
     deliver: Callable[[pathlib.Path], None] | None = None
     shown: str = ""
+    content_with: Callable[[Mapping[str, str]], str] | None = None
 
 
 def run(ledger: Ledger, work: Work) -> bool:
@@ -351,7 +357,12 @@ def _commit(ledger: Ledger, run_: Run, attempt: str, folder: pathlib.Path, work:
     """The ledger takes the release; from here on it is the one."""
     staged = {name: folder / name for name in run_.attempts[-1].staged}
     files = work.describe(
-        run_.round, folder, staged, export.spent(ledger, run_), looks.of_ledger(ledger, run_, work.files)
+        run_.round,
+        folder,
+        staged,
+        export.spent(ledger, run_),
+        looks.of_ledger(ledger, run_, work.files),
+        None if work.content_with is None else previous_release.of_ledger(ledger, run_, work.content_with),
     )
     return ledger.commit(run_, attempt=attempt, files={name: path.read_bytes() for name, path in files.items()})
 
@@ -421,11 +432,20 @@ def release_at(target: pathlib.Path, run_id: str, dataset: str, plan: str, job: 
         raise AssertionError("it exists")
     field = f"output {str(target)!r}"
     if content.get("run_id") != run_id or content.get("dataset") != dataset:
-        raise RequestError(field=field, message="holds another run's release", hint="choose a new folder")
+        name = visible(release_list.shown_id(str(content.get("run_id"))))
+        message = f"holds another run's release, of run {name!r}{_drawn_on(content)}"
+        raise RequestError(field=field, message=message, hint="choose a new folder")
     if content.get("plan") != plan or content.get("job") != job:
         message = f"holds the release of run {run_id!r} of another job, plan, parameters or snapshot of a table"
         raise RequestError(field=field, message=message, hint="give this run another --run-id and another folder")
     return content
+
+
+def _drawn_on(content: Mapping[str, Any]) -> str:
+    """Return the day of a release as a manifest has it, in words; empty without a ledger."""
+    ledger = content.get("ledger")
+    day = ledger.get("drawn") if isinstance(ledger, Mapping) else None
+    return f", drawn on {day}" if isinstance(day, str) else ""
 
 
 def _seals_of(attempt: Attempt) -> dict[str, str] | None:

@@ -8,11 +8,12 @@ and who may see it (`ledgered_run`, `run`).
 import dataclasses
 import pathlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet
 
+from dp_pipelines.auto_bounds import joint_bounds, partition_bound
 from dp_pipelines.jobs.request import joined_tables
 from dp_pipelines.jobs.request.request import Request
 from dp_pipelines.jobs.run import looks, rounds_of_pipelines
@@ -20,6 +21,7 @@ from dp_pipelines.jobs.run.pipelines import quoting_nothing, run_examples, run_p
 from dp_pipelines.jobs.runners import extension_runner, runner_rules
 from dp_pipelines.jobs.runners.engines import Engine, EngineAttempt
 from dp_pipelines.jobs.sources import event_window
+from dp_pipelines.jobs.spec import presentation
 from dp_pipelines.jobs.terminal.progress import Progress
 from dp_pipelines.ledger.entries import EngineJob
 from dp_pipelines.plan_stages import phases
@@ -27,9 +29,13 @@ from dp_pipelines.planning import describe, limits
 from dp_pipelines.planning.noise_levels import passing_noise
 from dp_pipelines.planning.plan import Plan
 from dp_pipelines.planning.stage import StagePlan
+from dp_pipelines.query.contribution_bounds import ContributionBounds
 from dp_pipelines.release import manifest, ranges, shown_rows, staging, verdicts
 from dp_pipelines.release.kept_shares import JOINED
 from dp_pipelines.training.kept_draws import Draws
+
+if TYPE_CHECKING:
+    from dp_pipelines.jobs.run.previous_release import PreviousRelease
 
 SHOWN = f"shown{staging.UNFINISHED}"
 """The folder, beside the staged tables, of those that are published instead: with the rows that a job shows."""
@@ -114,7 +120,7 @@ class Production:
     @quoting_nothing("the report of the release could not be made")
     def describe(
         self, number: int, folder: pathlib.Path, files: Mapping[str, pathlib.Path], ledger: Mapping[str, Any],
-        noted: Sequence[looks.Look],
+        noted: Sequence[looks.Look], before: "PreviousRelease | None" = None,
     ) -> dict[str, pathlib.Path]:  # fmt: skip
         """Write the report and the manifest of a round beside its staged files.
 
@@ -124,6 +130,7 @@ class Production:
             files: what `release` gave.
             ledger: what the ledger says of the run; empty where none remembers it.
             noted: looks at the raw rows that the ledger knows.
+            before: the release that this one is compared with.
 
         Returns:
             the file of each published name. A staged table of which some rows are shown stays as it is, and another one, under
@@ -146,6 +153,8 @@ class Production:
             "job": self.request.content,
             "stages": manifest.stages_to_json(published),
         }
+        if said := presentation.of_job(job):
+            content[presentation.ENTRY] = said
         content |= self._elsewhere()
         content = joined_tables.with_limits(content, job)
         content = manifest.with_parties(content, describe.parties_to_json(self.plan.queries))
@@ -156,8 +165,10 @@ class Production:
                 described["compare"] = compared[described["name"]]
             if described["name"] in kept:
                 described["kept"] = kept[described["name"]] | ({"of": JOINED} if job.join is not None else {})
-            if described["name"] in self.plan.auto_partitions:
-                described["max_partitions_contributed"] = published[described["name"]].query.bounds.max_partitions
+            if described["name"] in self.plan.auto_contributions:
+                described |= _chosen_bounds(
+                    self.plan.queries[described["name"]].bounds, published[described["name"]].query.bounds
+                )
             for name in _auto(self.plan, described["name"]):
                 family = published[described["name"]].query.metrics[name].family
                 for column, entry in described["metrics"].items():
@@ -196,6 +207,11 @@ class Production:
 
         page = folder / "report.html"
         tables = {path.stem: path for path in published_files.values() if path.suffix == ".parquet"}
+        if before is not None:
+            from dp_pipelines.report.trends import previous_numbers
+
+            numbers = previous_numbers.comparable_numbers(content, tables, before.content, before.tables)
+            content["ledger"]["before"] = {"run_id": before.run_id, "day": before.day, "numbers": numbers}
         models = {name: folder / name for name in self.plan.trained}
         page.write_text(report.render(content, tables, models), encoding="utf-8")
         everything = {**published_files, page.name: page}
@@ -263,6 +279,17 @@ class Production:
 def unit_in_words(request: Request) -> str:
     """The privacy unit in words."""
     return event_window.in_words(manifest.unit_in_words(request.file.job.unit), request.file.job)
+
+
+def _chosen_bounds(asked: ContributionBounds, ran: ContributionBounds) -> dict[str, int]:
+    """The bounds on contributions that a run has chosen, by the names of the job file.
+
+    Args:
+        asked: of the plan.
+        ran: of the stage as it ran.
+    """
+    partitions = {partition_bound.NAME: ran.max_partitions} if asked.auto_partitions else {}
+    return partitions | ({joint_bounds.NAME: ran.max_rows_per_partition} if asked.auto_rows else {})
 
 
 def _auto(plan: Plan, name: str) -> list[str]:

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 
-from dp_pipelines.auto_bounds import partition_bound
+from dp_pipelines.auto_bounds import joint_bounds, partition_bound
 from dp_pipelines.jobs.request.request import Request
 from dp_pipelines.jobs.run.pipelines import quoting_nothing
 from dp_pipelines.plan_stages.kept_counts import UNITS
@@ -31,7 +31,7 @@ from dp_pipelines.training.kept_draws import Draws
 
 BOUNDS = "bounds.json"
 """The published file of the bounds that a run has chosen: by stage and metric, the lower and the upper one; and by stage the
-bound on partitions, `partition_bound.NAME`."""
+bound on partitions, `partition_bound.NAME`, and that on rows in each, `joint_bounds.NAME`."""
 
 
 KEPT = "kept.json"
@@ -152,12 +152,13 @@ def comparisons_in(plan: Plan, request: Request, files: Mapping[str, pathlib.Pat
 def _with_bounds(
     plan: Plan, stages: dict[str, StagePlan], found: Mapping[str, pa.Table]
 ) -> tuple[dict[str, StagePlan], dict[str, dict[str, Any]]]:
-    """The stages with the bounds that the histograms show, and these bounds by stage; that on partitions comes first."""
+    """The stages with the bounds that the histograms show, and these bounds by stage; those on contributions come first."""
     told: dict[str, dict[str, Any]] = {}
-    for name, shown in plan.auto_partitions.items():
-        most = bounds_chosen.partitions(stages[name], stages[shown], found[shown])
-        told[name] = {partition_bound.NAME: most}
-        stages = {**stages, name: resolve.with_partitions(stages[name], most)}
+    for name, shown in plan.auto_contributions.items():
+        most, rows = bounds_chosen.contributions(stages[name], stages[shown], found[shown])
+        named = {partition_bound.NAME: most, joint_bounds.NAME: rows}
+        told[name] = {bound: chosen for bound, chosen in named.items() if chosen is not None}
+        stages = {**stages, name: resolve.with_partitions(stages[name], most, rows)}
     for name, shown in plan.auto.items():
         pairs = bounds_chosen.choose(stages[name], stages[shown], found[shown])
         told[name] = {**told.get(name, {}), **pairs}
@@ -185,9 +186,12 @@ def as_run(plan: Plan, number: int, files: Mapping[str, pathlib.Path]) -> dict[s
     stages = dict(plan.round(number).stages)
     if BOUNDS in files:
         for name, of_stage in json.loads(files[BOUNDS].read_text(encoding="utf-8")).items():
-            most = of_stage.pop(partition_bound.NAME, None) if name in plan.auto_partitions else None
-            if most is not None:
-                stages[name] = resolve.with_partitions(stages[name], most)
+            if name in plan.auto_contributions:
+                # A bound that is fixed is not in the file, where a metric may have its name.
+                bounds = stages[name].query.bounds
+                most = of_stage.pop(partition_bound.NAME) if bounds.auto_partitions else None
+                rows = of_stage.pop(joint_bounds.NAME) if bounds.auto_rows else None
+                stages[name] = resolve.with_partitions(stages[name], most, rows)
             pairs = {metric: (low, high) for metric, (low, high) in of_stage.items()}
             if pairs:
                 stages[name] = resolve.resolve(stages[name], pairs)

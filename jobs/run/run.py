@@ -13,6 +13,7 @@ import functools
 import os
 import pathlib
 import re
+import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,7 @@ from dp_pipelines.jobs.request.request import Request, check
 from dp_pipelines.jobs.run import frozen_plans, unledgered_run
 from dp_pipelines.jobs.run.production import Production
 from dp_pipelines.jobs.runners import extension_runner, runner_rules
+from dp_pipelines.jobs.spec import presentation
 from dp_pipelines.jobs.spec.job_file import JobFile
 from dp_pipelines.jobs.terminal import silence
 from dp_pipelines.jobs.terminal.progress import Progress
@@ -85,7 +87,7 @@ def plan_of(file: JobFile, asked: Mapping[str, Query | TrainModel], frozen: Mapp
         "delta": job.budget.delta,
         "stages": asked,
         "shares": {name: stage.declared_share for name, stage in job.stages.items()},
-        "runs": job.budget.runs,
+        "runs": job.budget.all_runs,
         "split": job.budget.split,
         "expect": Expectation(**job.expect.model_dump(exclude={"rows"})) if job.expect is not None else None,
     }
@@ -119,6 +121,7 @@ def run(
     ledger: str | None = None,
     runner: str = runner_rules.DEFAULT,
     anchor: str | None = None,
+    spare: bool = False,
 ) -> PublishedRun:
     """Run a job.
 
@@ -131,6 +134,7 @@ def run(
         ledger: its URL; None takes the file beside the job and makes it where there is none; `none` takes no ledger.
         runner: one of `runner_rules.NAMES`.
         anchor: the folder where the ledger's anchor must be; None takes the one that the environment names, if any.
+        spare: whether a new run is one of those that the budget has for corrections.
 
     Raises:
         RequestError: the request is wrong by public facts; nothing was charged or created.
@@ -140,6 +144,11 @@ def run(
     """
     request = check(file, given)
     check_run_id(run_id, file)
+    if spare and file.job.budget.spare == 0:
+        hint = "drop it, or add e.g. spare: 2 to the budget, which makes another plan"
+        raise RequestError(field="--spare", message="is for a budget with spare runs, and this one has none", hint=hint)
+    if spare and ledger == NO_LEDGER:
+        raise RequestError(field="--spare", message="needs a ledger, which counts the runs", hint="drop --ledger none")
     return carry_out(
         request,
         output,
@@ -149,6 +158,7 @@ def run(
         runner=runner,
         anchor=anchor,
         otherwise=OTHERWISE,
+        spare=spare,
     )
 
 
@@ -167,6 +177,7 @@ def carry_out(
     note: Callable[[str], None] | None = None,
     otherwise: str = "",
     produced: "Callable[[Request, Plan, str, Engine, Progress], Production]" = Production,
+    spare: bool = False,
 ) -> PublishedRun:
     """Run a checked request. Errors as for `run`.
 
@@ -179,6 +190,7 @@ def carry_out(
         note: is told what a user should know; None writes it to standard error.
         otherwise: what a user may do where the ledger has no room.
         produced: makes what produces the release.
+        spare: see `run`.
     """
     file = request.file
     if file.job.parties is not None and produced is Production:
@@ -227,18 +239,22 @@ def carry_out(
             if frozen is None and book.others():
                 tell(
                     "this job differs from earlier ones on these data, so it costs another epsilon "
-                    f"{spent_number(plan.accounted['epsilon'])} for all of its runs"
+                    f"{spent_number(plan.accounted['epsilon'])} for all of its runs; label, measure, title, description and "
+                    "order_by change what readers see for free"
                 )
             identity = run_id or _identity(plan, request)
             ledgered_run.release_at(target, identity, file.job.dataset, plan.digest, request.content)
             production = produced(request, plan, identity, engine, progress)
             standing = os.path.lexists(target)  # looked at first: another process may be about to publish this run
-            if not book.committed(identity):  # else its release is given again, and no runner is needed
+            changed = ""
+            if book.committed(identity):  # its release is given again, and no runner is needed
+                changed = book.changed_files(identity)
+            else:
                 if standing:  # by another ledger
                     staging.refuse_existing(target)
                 place.refuse_unready()
                 _refuse_unready(engine, request, plan, identity, target, tell)
-                tried = functools.partial(book.tried, _admission(request, plan, identity, trial=True))
+                tried = functools.partial(book.tried, _admission(request, plan, identity, spare=spare, trial=True))
                 production.prepare(tried, book.known_as)
             work = ledgered_run.Work(
                 account=file.job.dataset,
@@ -247,7 +263,7 @@ def carry_out(
                 plan=plan.digest,
                 asked=request.asked,
                 content=request.content,
-                admit=_admission(request, plan, identity),
+                admit=_admission(request, plan, identity, spare=spare),
                 target=target,
                 files=request.source.files,
                 stage=production.release,
@@ -256,12 +272,22 @@ def carry_out(
                 stop=stop,
                 deliver=functools.partial(_deliver, place, request, identity),
                 shown=place.shown,
+                content_with=request.content_with,
             )
             try:
                 again = ledgered_run.run(book.open(), work)
             except BudgetError as error:
                 hint = "; ".join(part for part in (error.hint, otherwise) if part)
                 raise BudgetError(field=error.field, message=error.message, hint=hint) from None
+            if changed:  # not said before: the run may have been refused, as one of another job
+                tell(changed)
+            if again and (differs := presentation.difference(file.job, manifest.read_manifest(target) or {})):
+                tell(
+                    f"the stored page has {differs} than the job file; to make it again, for free: dp-pipelines report "
+                    f"{shlex.quote(place.shown)} --job {shlex.quote(str(file.path))} --output page.html"
+                )
+            if not again and (ending := book.ending(identity)):
+                tell(ending)
     content = manifest.read_manifest(target)
     assert content is not None
     return PublishedRun(folder=target, manifest=content, again=again, place=place)
@@ -275,7 +301,9 @@ def _deliver(
     request.outputs.deliver(folder, request.file.job.dataset, run_id)
 
 
-def _admission(request: Request, plan: Plan, run_id: str, *, trial: bool = False) -> "Callable[[Ledger], Run]":
+def _admission(
+    request: Request, plan: Plan, run_id: str, *, spare: bool = False, trial: bool = False
+) -> "Callable[[Ledger], Run]":
     """What charges a run of a plan; on trial it charges nothing."""
     from dp_pipelines.jobs.runners import processes
 
@@ -291,6 +319,9 @@ def _admission(request: Request, plan: Plan, run_id: str, *, trial: bool = False
         who=processes.who(),
         job=str(request.file.path.resolve()) if request.file.document.in_file else "",
         stages={name: _metrics_of(asked) for name, asked in request.stages.items()},
+        read=request.read,
+        spare_runs=request.file.job.budget.spare,
+        spare=spare,
         trial=trial,
     )
 
@@ -362,10 +393,10 @@ def check_run_id(run_id: str | None, file: JobFile) -> None:
     Raises:
         RequestError: as said.
     """
-    if run_id is None and file.job.budget.runs > 1:
+    if run_id is None and file.job.budget.all_runs > 1:
         raise RequestError(
             field="--run-id",
-            message=f"is required: the budget covers {file.job.budget.runs} runs, and each needs its own name",
+            message=f"is required: the budget covers {file.job.budget.all_runs} runs, and each needs its own name",
             hint="add e.g. --run-id 2026-W01",
         )
     check_name_of_run(run_id)

@@ -27,31 +27,19 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-class Release:
-    """A release of a session. Made by `Session.query`.
+class ReleaseTable:
+    """One table of a release. Made by `Session.query` and `read_release`.
 
     Args:
-        name: of the query.
+        name: of the stage.
         folder: where it is published: the Parquet file, `report.html`, `manifest.json`.
         manifest: what its manifest says.
-        again: whether it had been released before, and nothing was charged now.
-        budget: `cap`, `spent` and `left` of the account after it.
     """
 
-    def __init__(
-        self,
-        *,
-        name: str,
-        folder: pathlib.Path,
-        manifest: Mapping[str, Any],
-        again: bool,
-        budget: Mapping[str, SessionBudget],
-    ) -> None:
-        self.name, self.folder, self.manifest, self.again = name, folder, manifest, again
-        self.left = budget["left"]
-        self._budget = dict(budget)
+    def __init__(self, *, name: str, folder: pathlib.Path, manifest: Mapping[str, Any]) -> None:
+        self.name, self.folder, self.manifest = name, folder, manifest
         path = folder / f"{name}.parquet"
-        (stage,) = manifest["stages"]
+        stage = next(entry for entry in manifest["stages"] if entry["name"] == name)
         self._entries: Mapping[str, Mapping[str, Any]] = stage["metrics"]
         self._published = released_table.read_published(path, stage["partition_by"])
         self._plotted = chart_choices.finest(self._published, stage)
@@ -120,6 +108,52 @@ class Release:
 
         return plotting.plot(self._plotted, metric, self._entries, self.name)
 
+    def __repr__(self) -> str:
+        """The first rows with error bars."""
+        return self._console_text
+
+    def _repr_html_(self) -> str:
+        return self._html()
+
+    def _html(self, *more: str) -> str:
+        """The first rows as HTML, with more lines below them."""
+        first = self._first
+        heads = "".join(f"<th>{escape(name)}</th>" for name in (*first.keys, *first.metrics))
+        rows = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in cells)}</tr>" for cells in first.cells)
+        lines = [f"{name}: {words}" for name, words in first.said]
+        lines += [*first.chosen, *([first.remark] if first.remark else []), *self._notes, *more]
+        said = "".join(f"<div>{escape(line)}</div>" for line in lines)
+        return (
+            f"<b>{escape(self.name)}</b> · {first.title}<table><thead><tr>{heads}</tr></thead>"
+            f"<tbody>{rows}</tbody></table><div>{escape(first.note)}</div>{said}"
+        )
+
+
+class Release(ReleaseTable):
+    """A release of a session. Made by `Session.query`.
+
+    Args:
+        name: of the query.
+        folder: where it is published: the Parquet file, `report.html`, `manifest.json`.
+        manifest: what its manifest says.
+        again: whether it had been released before, and nothing was charged now.
+        budget: `cap`, `spent` and `left` of the account after it.
+    """
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        folder: pathlib.Path,
+        manifest: Mapping[str, Any],
+        again: bool,
+        budget: Mapping[str, SessionBudget],
+    ) -> None:
+        super().__init__(name=name, folder=folder, manifest=manifest)
+        self.again = again
+        self.left = budget["left"]
+        self._budget = dict(budget)
+
     @property
     def cost(self) -> SessionBudget:
         """What this release costs by itself, as its plan accounts for it."""
@@ -131,16 +165,7 @@ class Release:
         return f"{self._console_text}\n{self._told()}"
 
     def _repr_html_(self) -> str:
-        first = self._first
-        heads = "".join(f"<th>{escape(name)}</th>" for name in (*first.keys, *first.metrics))
-        rows = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in cells)}</tr>" for cells in first.cells)
-        lines = [f"{name}: {words}" for name, words in first.said]
-        lines += [*first.chosen, *([first.remark] if first.remark else []), *self._notes]
-        said = "".join(f"<div>{escape(line)}</div>" for line in lines)
-        return (
-            f"<b>{escape(self.name)}</b> · {first.title}<table><thead><tr>{heads}</tr></thead>"
-            f"<tbody>{rows}</tbody></table><div>{escape(first.note)}</div>{said}<div>{escape(self._told())}</div>"
-        )
+        return self._html(self._told())
 
     def _told(self) -> str:
         spent = f"epsilon {summary.spent_number(self.cost.epsilon)}, delta {summary.spent_number(self.cost.delta)}"

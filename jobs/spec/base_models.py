@@ -8,6 +8,7 @@ from dp_pipelines import checks
 from dp_pipelines.engine import object_store
 from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs.spec import example_parts
+from dp_pipelines.jobs.spec.presentation import Description, Title
 from dp_pipelines.query.order_by import read_all
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -70,8 +71,10 @@ class Param(JobModel):
 
 
 class OverUnits(JobModel):
-    """What a stage may compute from all rows of one privacy unit, before anything else sees its rows."""
+    """What a stage may compute from all rows of one privacy unit, before anything else sees its rows, and its heading."""
 
+    title: Title = None
+    description: Description = None
     unit_columns: Annotated[
         dict[str, str],
         Field(max_length=checks.MOST_DEFINED, description="Columns that are windows over one unit's own rows, in SQL."),

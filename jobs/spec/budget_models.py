@@ -21,9 +21,22 @@ class BudgetModel(JobModel):
         Field(ge=0, lt=1, allow_inf_nan=False, description="The probability that is left out of epsilon's promise."),
     ]
     runs: Annotated[int, Field(ge=1, le=10**6, description="How often this plan will be run under the budget.")] = 1
+    spare: Annotated[
+        int,
+        Field(
+            ge=0,
+            le=10**6,
+            description="Further runs that the budget covers, for corrections: a run takes one only with --spare.",
+        ),
+    ] = 0
     split: Annotated[Split, Field(description="How the runs share the budget: each as much, or later ones more.")] = (
         "constant"
     )
+
+    @property
+    def all_runs(self) -> int:
+        """How many runs the budget covers, with those for corrections."""
+        return self.runs + self.spare
 
 
 class EventWindow(JobModel):

@@ -5,6 +5,7 @@ of its keys. Holds: each part is one that the model takes, and every key of ever
 (tests/jobs/spec/test_example_parts.py). Not covered: parts that belong together, which docs/jobs.md shows.
 """
 
+import textwrap
 from collections.abc import Mapping
 from typing import Any
 
@@ -145,7 +146,7 @@ PARTS: dict[str, tuple[str, ...]] = {
     "ShufflerModel": ("{honest_reports: 400000, delta: 1.0e-6}",),
     "CollectedExpect": ("{reports: 500000}",),
     "Param": ("{type: date}",),
-    "BudgetModel": ("{epsilon: 1.0, delta: 1.0e-6, runs: 52, split: linear}",),
+    "BudgetModel": ("{epsilon: 1.0, delta: 1.0e-6, runs: 52, spare: 2, split: linear}",),
     "SourceModel": (
         '{parquet: "data/*.parquet"}',
         "{parquet: data, hive: {week: date}, optional: [discount]}",
@@ -235,6 +236,7 @@ PARTS: dict[str, tuple[str, ...]] = {
         "{max_partitions_contributed: 16, max_contributions_per_partition: 2}",
         "{max_partitions_contributed: auto, partition_candidates: [1, 2, 4, 8], max_contributions_per_partition: 2}",
         "{max_contributions: 40}",
+        "{max_partitions_contributed: 4, max_contributions_per_partition: auto, row_candidates: [1, 2, 4, 8]}",
     ),
     "Partitions": (
         "{private: {strategy: auto}}",
@@ -386,6 +388,14 @@ PARTS: dict[str, tuple[str, ...]] = {
     ),
 }
 """By the name of a model, parts that it takes, in YAML. Those of extensions come from their keys (`extension_keys`)."""
+
+
+for _name, _texts in PARTS.items():  # what all metrics, and a job and all of its stages, may say to readers
+    if _name.endswith("Metric"):
+        PARTS[_name] = (*_texts, f"{_texts[0].strip().removesuffix('}')}, label: Revenue, measure: EUR}}")
+    if _name == "Job" or _name.endswith("Stage"):
+        _words = "title: Orders of the shop\ndescription: Without the web shop.\n"
+        PARTS[_name] = (*_texts, textwrap.dedent(_texts[0]) + _words)
 
 
 def add(parts: Mapping[str, tuple[str, ...]]) -> None:

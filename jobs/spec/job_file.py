@@ -25,6 +25,7 @@ from pydantic import (
 )
 
 from dp_pipelines import checks, extensions
+from dp_pipelines.auto_bounds import joint_bounds, partition_bound
 from dp_pipelines.errors import RequestError, nearest
 from dp_pipelines.jobs.spec import extension_keys, stage_keys, validation_errors, yaml_lines
 from dp_pipelines.jobs.spec.base_models import (
@@ -44,6 +45,7 @@ from dp_pipelines.jobs.spec.extension_keys import OUTPUT, READER, OutputKeys, So
 from dp_pipelines.jobs.spec.metric_models import MetricModel
 from dp_pipelines.jobs.spec.output_models import OutputsModel, with_outputs
 from dp_pipelines.jobs.spec.party_models import PartiesModel
+from dp_pipelines.jobs.spec.presentation import Description, Title
 from dp_pipelines.jobs.spec.source_models import LookupModel, SomeLookups, SourceModel, with_readers
 from dp_pipelines.jobs.spec.table_models import (
     JoinModel,
@@ -54,6 +56,7 @@ from dp_pipelines.jobs.spec.table_models import (
     unit_of_rows,
 )
 from dp_pipelines.jobs.spec.train_models import FederateStage, PateStage, TrainStage
+from dp_pipelines.metrics.over_column import AUTO
 from dp_pipelines.query.best import Best
 from dp_pipelines.query.compare import Compare
 from dp_pipelines.query.kept import Kept
@@ -63,7 +66,19 @@ from dp_pipelines.query.rollup import Rollup
 
 @made_of(ContributionBounds)
 class Bounds(DeclaredModel[ContributionBounds]):
-    """How much one privacy unit may contribute."""
+    """How much one privacy unit may contribute; `auto` has each run choose it from noisy histograms that the stage pays for."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _chosen_in_a_run(cls, given: Any) -> Any:
+        return dict.fromkeys((partition_bound.NAME, joint_bounds.NAME), AUTO) if given == AUTO else given
+
+
+class _OrAuto:
+    """The JSON schema of a part of a job file in whose place a word may stand."""
+
+    def __get_pydantic_json_schema__(self, schema: Any, handler: Any) -> dict[str, Any]:
+        return {"anyOf": [{"const": AUTO, "type": "string"}, handler(schema)]}
 
 
 @made_of(PrivatePartitions)
@@ -143,6 +158,7 @@ class Stage(OverUnits, DeclaredFields):
     partitions: Annotated[Partitions, Field(description=descriptions(Query)["partitions"])] = Partitions(
         private=Private()
     )
+    bounds: Annotated[Bounds, _OrAuto(), Field(description=descriptions(Query)["bounds"])]
     rollup: Annotated[SaidRollup | None, Field(description=descriptions(Query)["rollup"])] = None
     having: Annotated[
         str | None,
@@ -163,6 +179,15 @@ class Stage(OverUnits, DeclaredFields):
     ] = None
 
     @model_validator(mode="after")
+    def _one_name_each(self) -> "Stage":
+        names = [metric.label or name for name, metric in self.metrics.items()] + list(self.partition_by)
+        for name, metric in self.metrics.items():
+            if metric.label is not None and names.count(metric.label) > 1:
+                field = f"metrics.{name}.label"
+                raise RequestError(field=field, message="is the name of another column too", hint="choose another one")
+        return self
+
+    @model_validator(mode="after")
     def _limit_of_an_order(self) -> "Stage":
         if self.limit is not None and self.order_by is None:
             raise RequestError(
@@ -172,9 +197,9 @@ class Stage(OverUnits, DeclaredFields):
         return self
 
     if TYPE_CHECKING:  # of `Query`, what other modules read by name
-        bounds: Bounds
         metrics: dict[str, MetricModel]
         best: BestPartitions | None
+        compare: CompareModel | None
         kept: KeptModel | None
 
 
@@ -241,6 +266,8 @@ class Job(DeclaredFields):
         Field(min_length=1, description="The account that these releases are charged to."),
         AfterValidator(lambda name: checks.plain(name, "")),
     ]
+    title: Title = None
+    description: Description = None
     params: Annotated[
         dict[Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_]*$")], Param],
         Field(description="What each run is given with `--param`, by name."),

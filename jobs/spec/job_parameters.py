@@ -170,7 +170,7 @@ def _filled(pattern: str, values: Mapping[str, Value], written: Callable[[str], 
         if text in ("", ".", "..") or text.startswith("~") or any(sign in text for sign in "/\\\0"):
             raise RequestError(
                 field=f"--param {name}",
-                message="is part of a file's name in the source and must not be empty, '.', '..', begin with ~ or hold a slash",
+                message=f"is part of a name in {field} and must not be empty, '.', '..', begin with ~ or hold a slash",
                 hint="use one parameter for each folder",
             )
         return written(text)

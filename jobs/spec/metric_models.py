@@ -14,6 +14,7 @@ from pydantic import ConfigDict, Field
 from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs.spec import declared, example_parts
 from dp_pipelines.jobs.spec.declared import DeclaredModel
+from dp_pipelines.jobs.spec.presentation import Label, Measure
 from dp_pipelines.metrics import registry
 from dp_pipelines.metrics.base import Metric
 from dp_pipelines.metrics.lookup_bound import LookupBound
@@ -35,6 +36,8 @@ class MetricModel(DeclaredModel[Metric]):
     """Base of the models of metrics."""
 
     library: ClassVar[type[Metric]]
+    label: Label = None
+    measure: Measure = None
     model_config = ConfigDict(json_schema_extra=_into_schema)
 
     @staticmethod

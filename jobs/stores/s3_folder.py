@@ -86,6 +86,32 @@ class S3Folder:
                 time.sleep(_SECONDS * 2**attempt)
         return False
 
+    def read_version(self, name: str) -> tuple[bytes | None, str | None]:
+        """An object with what tells this version of it from others; None and None where there is none. Raises: StoreError."""
+        with self._told():
+            try:
+                found = self._client.get_object(Bucket=self._bucket, Key=self._key(name))
+                return bytes(found["Body"].read()), str(found["ETag"])
+            except self._client.exceptions.NoSuchKey:
+                return None, None
+
+    def replace(self, name: str, content: bytes, version: str | None) -> bool:
+        """Write an object if it still is a version; False if somebody else was faster. Raises: StoreError.
+
+        Args:
+            name, content: of the object.
+            version: what `read_version` gave; None: there must be none.
+        """
+        condition = {"IfNoneMatch": "*"} if version is None else {"IfMatch": version}
+        with self._told():
+            try:
+                self._client.put_object(Bucket=self._bucket, Key=self._key(name), Body=content, **condition)
+                return True
+            except self._errors.ClientError as error:
+                if error.response.get("ResponseMetadata", {}).get("HTTPStatusCode") in (_TAKEN, _AT_ONCE):
+                    return False
+                raise
+
     def is_empty(self) -> bool:
         """Whether there is nothing in the folder. Raises: StoreError."""
         with self._told():

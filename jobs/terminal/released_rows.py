@@ -215,6 +215,9 @@ def _chosen(stage: Mapping[str, Any], entries: Mapping[str, Mapping[str, Any]]) 
     found, most = [], stage.get("max_partitions_contributed")
     if isinstance(most, int) and not isinstance(most, bool):
         found.append(("auto", f"at most {most:,} partition{'' if most == 1 else 's'} of each unit count"))
+    rows = stage.get("max_contributions_per_partition")
+    if isinstance(rows, int) and not isinstance(rows, bool):
+        found.append(("auto", f"at most {rows:,} row{'' if rows == 1 else 's'} of each unit in a partition count"))
     for name, entry in entries.items():
         if "raw_of" in entry:  # its mean has the same
             continue

@@ -91,7 +91,9 @@ def print_plan(plan: Mapping[str, Any], stream: TextIO) -> None:
             for sentence in stage["choice"]["words"]:
                 out.print(f"  {escape(shown(sentence))}")
             continue
-        out.print("  " + (_sums(stage) if "noise_multiplier" in stage else _selection(stage)))
+        # Histograms by which a run chooses bounds are of no group that anyone asked for.
+        if not stage.get("histograms_of"):
+            out.print("  " + (_sums(stage) if "noise_multiplier" in stage else _selection(stage)))
         if stage.get("mostly_missing"):
             out.print(f"  [bold]warning:[/bold] {escape(shown(stage['mostly_missing']['words']))}")
         if stage.get("candidate"):
@@ -111,6 +113,15 @@ def print_plan(plan: Mapping[str, Any], stream: TextIO) -> None:
         if stage.get("partition_candidates"):
             listed = ", ".join(str(candidate) for candidate in stage["partition_candidates"])
             out.print(f"  partitions per unit: at most {listed}; each run chooses one, which sets noise and thresholds")
+        if stage.get("row_candidates"):
+            listed = ", ".join(str(candidate) for candidate in stage["row_candidates"])
+            out.print(f"  rows per unit and partition: at most {listed}; each run chooses one, which sets noise")
+        if stage.get("units_by_size"):
+            counts = stage["units_by_size"]
+            out.print(
+                f"  numbers of units by what they have, by which the run chooses the limits of {escape(shown(counts['of']))}: "
+                f"numbers from {counts['units_seen_from']:,} on stand out of the noise; where none does, limits are the smallest"
+            )
         if stage.get("noise_of_others_without") is not None:
             part = number(stage["noise_of_others_without"])
             out.print(f"  without this stage the noise of the others would be about {part} times what it is")
@@ -311,9 +322,13 @@ def _kept(kept: Mapping[str, Any]) -> str:
 
 def _multiple_of(metric: Mapping[str, Any]) -> str:
     """What the noise is a multiple of: bounds that a run will choose, or that differ by partition."""
-    partitions = {None: "", "max_partitions_contributed": "the partitions"}.get(
-        metric.get("grows_with"), "the square root of the partitions"
-    )
+    words = {
+        "max_partitions_contributed": "the partitions",
+        "sqrt(max_partitions_contributed)": "the square root of the partitions",
+        "max_contributions_per_partition": "the rows in each",
+    }
+    parts = [words[part] for part in (metric.get("grows_with") or "").split(" * ") if part]
+    partitions = " and ".join(parts)
     clamp = escape(str(metric["clamp"]["noise_grows_with"])) if "clamp" in metric else ""
     return " and ".join(filter(None, ["the bound" if "within" in metric else clamp, partitions]))
 
@@ -331,8 +346,14 @@ def _selection(stage: Mapping[str, Any]) -> str:
         behind = f"19 times out of 20, a selection is at most {number(selection['error_95'])} behind the best"
         return f"{text}; {behind}; no values are published"
     text = f"partitions: private, {escape(strategy)}"
+    by_bound = {
+        bound: half for bound, half in selection.get("half_keep_users_by_bound", {}).items() if half is not None
+    }
     if stage.get("appear"):
         text += f"; {stage['appear']['words']}"
+    elif by_bound:
+        each = (f"of {half:,} users if the run chooses {bound}" for bound, half in by_bound.items())
+        text += f"; half of the groups appear {' and '.join(each)} as the bound on partitions"
     elif selection.get("half_keep_users") is not None:
         text += f"; half of the groups of {number(math.ceil(selection['half_keep_users']))} users appear"
     if (selection.get("min_users") or 0) > 1:
@@ -358,7 +379,10 @@ def print_release(folder: pathlib.Path, stream: TextIO, *, again: bool = False, 
         out.print(f"[bold]{escape(str(made_up.get('words')).upper())}[/bold]")
         out.print()
     if again:
-        out.print("This run was already published; its release is unchanged.")
+        drawn = (manifest.get("ledger") or {}).get("drawn")
+        out.print(
+            f"This run was already published{f' and drawn on {drawn}' if drawn else ''}; its release is unchanged."
+        )
     files = sorted(manifest.get("files", {}))
     entries = {stage.get("name"): stage for stage in manifest.get("stages", [])}
     tables = {name.removesuffix(".parquet") for name in files if name.endswith(".parquet")}
@@ -473,6 +497,7 @@ def release_json(folder: pathlib.Path, manifest: Mapping[str, Any], *, again: bo
         "output": place or str(folder),
         "run_id": manifest.get("run_id"),
         "published_before": again,
+        "drawn": (manifest.get("ledger") or {}).get("drawn"),
         "budget": manifest.get("budget"),
         "accounted": manifest.get("accounted"),
         "accounted_one_run": manifest.get("accounted_one_run"),

@@ -9,7 +9,7 @@ from typing import Any
 import mpmath
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from dp_pipelines.accounting import composition
@@ -284,6 +284,7 @@ def test_an_account_that_leaves_out_one_step_is_found_below_that_bound():
     delta=st.floats(-9, -3),
     factor=st.floats(1.01, 2),
 )
+@example(rate=0.001, sigma=1.0625, times=112, delta=-9.0, factor=2.0)
 def test_less_noise_a_higher_rate_more_steps_or_less_delta_cost_more(
     rate: float, sigma: float, times: int, delta: float, factor: float
 ):

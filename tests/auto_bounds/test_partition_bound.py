@@ -149,7 +149,7 @@ def test_the_histogram_of_units_is_a_stage_of_the_first_pipeline_with_a_share_of
     both = query(metrics={"total": dp.Sum("n0", min_value=0, max_value="auto", within=[0, 100])})
     expanded = expand({"s": query(), "both": both}, {"s": 2.0, "both": 1.0})
     assert expanded.phases == (("s.partitions", "both.bounds", "both.partitions"), ("s", "both"))
-    assert dict(expanded.auto_partitions) == {"s": "s.partitions", "both": "both.partitions"}
+    assert dict(expanded.auto_contributions) == {"s": "s.partitions", "both": "both.partitions"}
     assert dict(expanded.auto) == {"both": "both.bounds"}
     assert dict(expanded.shares) == pytest.approx(
         {"s.partitions": 0.2, "s": 1.8, "both.bounds": 0.1, "both.partitions": 0.09, "both": 0.81}
@@ -206,7 +206,7 @@ def test_the_chosen_bound_follows_what_the_histogram_shows() -> None:
     for place, most in ((0, 1), (3, 4), (size - 1, 64)):
         counts = [1e6 if bin_ == place else 0.0 for bin_ in range(size)]
         table = pa.table({"_all": ["_all"], "units": [counts]})
-        assert bounds_chosen.partitions(stage, before, table) == most
+        assert bounds_chosen.contributions(stage, before, table) == (most, None)
 
 
 def test_the_library_refuses_to_run_a_stage_whose_bound_on_partitions_is_open() -> None:

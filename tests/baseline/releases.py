@@ -139,6 +139,7 @@ def _names(manifest: Mapping[str, Any], ports: list[int]) -> dict[str, str]:
     names |= {f'"dp_pipelines": "{version}"': '"dp_pipelines": "VERSION"', f">{version}<": ">VERSION<"}
     names |= {f"127.0.0.1:{port}": f"ADDRESS {number}" for number, port in enumerate(ports)}
     names |= dict.fromkeys(re.findall(r"[0-9a-f]{32,}", json.dumps(manifest["ledger"])), "LEDGER")
+    names |= {manifest["ledger"]["drawn"]: "DAY"} if manifest["ledger"].get("drawn") else {}
     names |= {f"{STAGE}.{key}": f"{STAGE}: {role}" for key, role in ROLES.items() if key}
     return names | {f"{STAGE}.{VOCABULARY}": f"{STAGE}: categories of "}
 

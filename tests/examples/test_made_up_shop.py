@@ -6,6 +6,7 @@ shows today's report.
 
 import importlib.util
 import pathlib
+import re
 import struct
 import types
 
@@ -18,8 +19,12 @@ from dp_pipelines.jobs.spec import job_file
 from dp_pipelines.metrics.base import ERROR_BAR
 from tests.docs.blocks import blocks
 from tests.helpers.source import ROOT
+from tests.report.page import Page
 
 SHOP = ROOT / "examples" / "shop"
+WORDS_A_MINUTE = 250
+"""So many words people read in a minute."""
+
 README = (ROOT / "README.md").read_text()
 
 
@@ -63,6 +68,37 @@ def test_the_picture_has_a_modest_size() -> None:
     picture = (ROOT / "docs" / "images" / "report.png").read_bytes()
     assert len(picture) < 200_000
     assert struct.unpack(">II", picture[16:24])[0] == 960
+
+
+def test_each_picture_of_a_page_has_a_modest_size_and_stands_in_the_documents() -> None:
+    pictures = {path.name: path for path in (ROOT / "docs" / "images").glob("*.png")}
+    assert len(pictures) >= 5
+    documents = "".join(path.read_text() for path in (ROOT / "docs").glob("*.md"))
+    for name, path in pictures.items():
+        assert path.stat().st_size < 200_000, name
+        assert f"](images/{name})" in documents, name
+
+
+@pytest.mark.slow
+def test_its_page_answers_in_a_minute_how_much_when_how_sure_and_who_is_protected(
+    make_rows: types.ModuleType, tmp_path: pathlib.Path
+) -> None:
+    (tmp_path / "data").mkdir()
+    rows = make_rows.rows()
+    pq.write_table(rows, tmp_path / "data" / "shop.parquet")
+    (tmp_path / "weekly.yaml").write_text((SHOP / "weekly.yaml").read_text())
+    run.run(job_file.load(str(tmp_path / "weekly.yaml")), str(tmp_path / "out"), ledger="none")
+    words = Page((tmp_path / "out" / "report.html").read_text()).words
+    first = " ".join(words.partition("Differentially private release")[2].split()[:WORDS_A_MINUTE])
+    revenue = re.search(r"revenue ([\d,]+) ± ([\d,]+) between", first)
+    assert revenue is not None
+    value, bar = (float(text.replace(",", "")) for text in revenue.groups())
+    # By hand: the limits cut off an eighth.
+    assert 0.86 < value / np.minimum(rows["price"].to_numpy(), 60).sum() < 0.89
+    assert bar < 0.05 * value
+    assert re.search(r"highest: 2026-\d\d-\d\d with [\d,]+ ± [\d,]+\.", first)
+    assert "Each customer is protected" in first
+    assert "It does not cover what was limited" in first
 
 
 @pytest.mark.slow

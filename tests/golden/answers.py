@@ -53,6 +53,7 @@ SAID_OF_NOISE = (
     "noise_of_others_without",
     "expected_auc",
     "votes",
+    "histograms_of",
 )
 """What `plan --json` computes from the noise that it prints anyway: tests/planning is about that."""
 

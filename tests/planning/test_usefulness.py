@@ -339,6 +339,31 @@ def test_what_follows_from_a_choice_of_the_run_is_a_multiple_or_left_out_with_th
     assert "max_partitions_contributed" in orders["good_from_left_out"]
 
 
+def test_where_the_bound_on_rows_alone_is_open_metrics_of_units_say_from_which_size_on_they_are_good() -> None:
+    metrics = {"orders": dp.Count(), "buyers": dp.PrivacyIdCount()}
+    bounds = dp.ContributionBounds(max_partitions_contributed=2, max_contributions_per_partition="auto")
+    described = told(metrics=metrics, bounds=bounds)["metrics"]
+    (one,) = described["buyers"]["good_from"]
+    buyers = described["buyers"]
+    assert one["least"] == pytest.approx(10 * reach([(buyers["stddev"], Level(stddev=1.0, law=buyers["noise"]))]))
+    assert "good_from_left_out" not in buyers
+    assert described["orders"]["good_from"] == []
+    left_out = "its noise follows from max_contributions_per_partition, which the run chooses"
+    assert described["orders"]["good_from_left_out"] == left_out
+
+
+def test_beside_two_open_bounds_each_metric_names_those_that_its_noise_follows_from() -> None:
+    metrics = {"orders": dp.Count(), "buyers": dp.PrivacyIdCount()}
+    bounds = dp.ContributionBounds(max_partitions_contributed="auto", max_contributions_per_partition="auto")
+    described = told(metrics=metrics, bounds=bounds)["metrics"]
+    reasons = {name: metric["good_from_left_out"] for name, metric in described.items()}
+    assert reasons == {
+        "orders": "its noise follows from max_partitions_contributed and max_contributions_per_partition, "
+        "which the run chooses",
+        "buyers": "its noise follows from max_partitions_contributed, which the run chooses",
+    }
+
+
 def reach_of(described: Mapping[str, Any]) -> float:
     return reach([(described["stddev_multiple"], Level(stddev=1.0, law=described["noise"]))])
 

@@ -99,8 +99,8 @@ def test_a_plan_with_an_open_bound_on_partitions_can_be_audited(kind: str) -> No
 def test_an_audit_looks_at_the_stage_that_a_run_with_a_chosen_bound_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     """What runs is `resolve.with_partitions` of a candidate. With its noise made 64 times too small, an audit must not agree."""
 
-    def careless(stage: StagePlan, partitions: int) -> StagePlan:
-        query = dataclasses.replace(stage.query, bounds=stage.query.bounds.choosing(partitions))
+    def careless(stage: StagePlan, partitions: int, rows: int | None = None) -> StagePlan:
+        query = dataclasses.replace(stage.query, bounds=stage.query.bounds.choosing(partitions, rows))
         scales = {r.kind: r.scale / 64 for r in stage.mechanisms if r.scale is not None}
         small = Scales(
             gaussian_scale=scales.get("gaussian", Fraction(1)), laplace_scale=scales.get("laplace", Fraction(1))

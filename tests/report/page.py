@@ -13,6 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 
+from dp_pipelines.metrics.base import ERROR_BAR
+from dp_pipelines.release.ranges import GROUP, KeptShare, ranges_of
 from dp_pipelines.report.report import render
 
 VOID = {"meta", "input", "br", "link", "img", "hr"}
@@ -156,6 +158,35 @@ def spread_manifest(**metrics: Any) -> dict[str, Any]:
     content = manifest()
     (stage,) = content["stages"]
     return {**content, "stages": [{**stage, "metrics": {**stage["metrics"], **SPREAD, **metrics}}]}
+
+
+KEPT: dict[str, Any] = {
+    "share": 0.88,
+    "stddev": 0.01,
+    "divided_by": 0.88,
+    "times": 2.0,
+    "below": "512 rows",
+    "why": None,
+}
+"""What a manifest says of a metric of which the limits keep 88%."""
+
+
+def ranged(columns: Mapping[str, Any], name: str = "orders", kept: KeptShare | None = None) -> dict[str, Any]:
+    """These columns with estimates and ranges of a metric."""
+    made = pa.table(dict(columns))
+    values, stddevs = (made[column].combine_chunks().to_numpy() for column in (name, f"{name}_stddev"))
+    known = kept if kept is not None else KeptShare(share=KEPT["share"], stddev=KEPT["stddev"])
+    found = ranges_of(values, ERROR_BAR * stddevs, known, GROUP)
+    ends = {"estimate": found.estimate, "low": found.low, "high": found.high}
+    return {**columns, **{f"{name}_{end}": pa.array(numbers) for end, numbers in ends.items()}}
+
+
+def ranged_manifest() -> dict[str, Any]:
+    """A manifest that says from what the ranges of `ranged` follow."""
+    content = manifest()
+    content["stages"][0]["metrics"]["orders"]["kept"] = KEPT
+    content["stages"][0] |= {"kept": {}, "limits": ["at most 4 rows of one CUSTOMER_ID are counted"]}
+    return content
 
 
 def manifest(**changed: Any) -> dict[str, Any]:

@@ -70,7 +70,7 @@ def test_features_come_by_how_far_a_weight_stands_out_and_those_within_noise_are
 
 def test_a_step_stands_at_the_weight_of_its_bin_and_its_shade_covers_the_error_bar(tmp_path: pathlib.Path) -> None:
     svg = str(drawn(saved(tmp_path / "m", WEIGHTS, np.full(len(WEIGHTS), 0.1)))["visits"]["svg"])
-    areas = [[float(number) for number in re.findall(r"[-\d.]+", path)] for path in re.findall(r'd="(M [^"]* z)"', svg)]
+    areas = [[float(number) for number in re.findall(r"[-\d.]+", path)] for path in re.findall(r'd="(M[^"]*z)"', svg)]
     assert len(areas) == 4
     middles = [(area[1] + area[5]) / 2 for area in areas]
     heights = [area[1] - area[5] for area in areas]

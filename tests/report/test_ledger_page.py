@@ -129,6 +129,22 @@ def test_an_auditor_reads_who_spent_what_on_which_plan(content: dict[str, Any], 
         assert part in words, part
 
 
+def test_the_page_names_the_job_and_the_numbers_of_each_run(tmp_path: pathlib.Path) -> None:
+    book = Ledger.create(str(tmp_path / "ledger.sqlite"), anchor=str(tmp_path / "anchor"))
+    ledgers.open_account(book)
+    made, stages = ledgers.plan(), {"weekly": ["orders", "revenue"], "model": []}
+    book.admit(
+        ledgers.ACCOUNT, "first", plan=made, asked="a", content="c", params={}, who="ann@host", job="shop.yaml",
+        stages=stages, records=lambda number: made.round(number).mechanisms,
+    )  # fmt: skip
+    page = Page(render(export.to_json(book)))
+    book.close()
+    rows = page.inside("tr", "td", "bdi")
+    assert "shop.yaml" in rows
+    assert "model; weekly: orders, revenue" in rows
+    assert "a plan for 1 run (model; weekly: orders, revenue)" in rows
+
+
 def test_the_charges_add_up_to_what_is_spent(content: dict[str, Any], whole: str) -> None:
     rows = re.findall(r"<tr><th scope=\"row\" class=\"n\">\d+</th>.*?</tr>", whole.split('id="runs"')[0], re.DOTALL)
     cells = [re.findall(r"<td[^>]*>(.*?)</td>", row) for row in rows]
@@ -259,7 +275,7 @@ def test_it_opens_in_a_browser_without_a_message_and_asks_for_nothing(browser: B
     seen = browser.run(whole, "--dump-dom")
     assert seen.messages == []
     assert seen.requests == []
-    assert seen.dom.count('class="sort"') == 7 + 8 + 7 + 11 + 8
+    assert seen.dom.count('class="sort"') == 7 + 8 + 7 + 13 + 8
 
 
 @in_a_browser

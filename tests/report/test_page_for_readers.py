@@ -13,10 +13,22 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
+from dp_pipelines.release.ranges import KeptShare
 from dp_pipelines.report.report import render
 from dp_pipelines.report.words import headline
 from dp_pipelines.report.words.headline import Headline
-from tests.report.page import Page, barriers, groceries, manifest, metric, page, spread_groceries, spread_manifest
+from tests.report.page import (
+    Page,
+    barriers,
+    groceries,
+    manifest,
+    metric,
+    page,
+    ranged,
+    ranged_manifest,
+    spread_groceries,
+    spread_manifest,
+)
 
 CLOCK = re.compile(r"\b\d(?:\.\d+)?[GMk]\b")
 """A number with a letter for thousands, millions or billions."""
@@ -39,6 +51,14 @@ def by_city(rows: int, **keys: Any) -> dict[str, Any]:
     cities = {"city": [f"city {at:02d}" for at in range(rows)]}
     return {**(keys or cities), **metric("orders", sizes, 10.0), **metric("customers", sizes / 2, 2.3),
             **metric("revenue", sizes * 3e6, 5e6)}  # fmt: skip
+
+
+def test_a_key_called_like_a_part_of_a_metric_stays_where_the_metric_has_a_label(tmp_path: pathlib.Path) -> None:
+    words = {"stages": {"weekly": {"metrics": {"n": {"label": "Orders"}}}}}
+    described = {"name": "weekly", "partition_by": ["n_low"], "metrics": {"n": {"kind": "count"}}}
+    columns = {"n_low": ["tea", "coffee"], **metric("n", [100.0, 200.0])}
+    found = Page(page(tmp_path, columns, manifest(stages=[described], presentation=words)))
+    assert found.inside("tr", "th", "bdi")[:4] == ["n_low", "Orders", "coffee", "tea"]
 
 
 def headings(html: str) -> list[str]:
@@ -158,18 +178,161 @@ def test_no_chart_repeats_another_and_each_says_what_it_shows(tmp_path: pathlib.
         ("day", [20260201, 20260131, 20260130], ["20260130", "20260131", "20260201"]),
         ("yearweek", [202601, 202552, 202551], ["202551", "202552", "202601"]),
         ("quarter", ["2026-Q1", "2025-Q4", "2025-Q1"], ["2025-Q1", "2025-Q4", "2026-Q1"]),
+        ("week", [1, 52, 2, 51], ["51", "52", "1", "2"]),
+        ("week", [1, 53, 2, 51, 52], ["51", "52", "53", "1", "2"]),
+        ("month", [1, 2, 3, 11, 12], ["11", "12", "1", "2", "3"]),
+        ("week", [52, 1, 20], ["1", "20", "52"]),
+        ("hour", [1, 2, 23], ["1", "2", "23"]),
+        ("month", [1, 2, 4, 5, 6, 7, 8, 9, 10, 11, 12], [str(month) for month in range(1, 13) if month != 3]),
         ("store", [10, 2, 1], None),
+        ("stay_days", [10, 2, 1], None),
+        ("candidate", [10, 2, 1], None),
         ("weekly_store", [10, 2, 1], None),
     ],
 )
 def test_a_number_that_counts_time_runs_from_left_to_right(
     tmp_path: pathlib.Path, name: str, values: list[Any], shown: list[str] | None
 ) -> None:
-    read = Page(page(tmp_path, {name: values, **metric("orders", [500.0, 900.0, 700.0])}, {}))
+    numbers = [500.0 + 100 * (at * 7 % 5) for at in range(len(values))]
+    read = Page(page(tmp_path, {name: values, **metric("orders", numbers)}, {}))
     assert any("over time" in plot for plot in read.plots) == (shown is not None)
     if shown is not None:
         assert [text for text in read.inside("svg", "text") if text in shown] == shown
         assert [text for text in read.inside("th", "bdi") if text in shown] == shown  # in the table too
+        turned = shown[0] != str(min(values))
+        assert ("are shown over the turn of a year" in read.words) == turned
+
+
+def rolled_up_weeks(cities: int, *, total_of_weeks: bool) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A rollup of weeks and cities whose fitted bars are half as long as those before; and its manifest."""
+    weeks, finest = ["2026-W01", "2026-W02"], 2 if total_of_weeks else 1
+    rows: list[tuple[int, str | None, str | None, float]] = [(0, None, None, 1900.0)]
+    rows += [(1, week, None, number) for week, number in zip(weeks, (960.0, 940.0), strict=True) if total_of_weeks]
+    for week, number in zip(weeks, (960.0, 940.0), strict=True):
+        rows += [(finest, week, f"city {at}", number / cities) for at in range(cities)]
+    table = {"level": [row[0] for row in rows], "week": pa.array([row[1] for row in rows], pa.string()),
+             "city": pa.array([row[2] for row in rows], pa.string()), "rest": [False] * len(rows)}  # fmt: skip
+    numbers = [row[3] for row in rows]
+    table |= metric("orders", numbers, 5.0) | metric("orders_raw", numbers, 10.0)
+    entries = {
+        "orders": {"kind": "count", "rolled_up": "sum"},
+        "orders_raw": {"kind": "count", "raw_of": "orders", "rolled_up": "sum"},
+    }
+    levels = [[], ["week"], ["week", "city"]] if total_of_weeks else [[], ["week", "city"]]
+    return table, stage(metrics=entries, partition_by=["level", "week", "city", "rest"], rollup={"levels": levels})
+
+
+def test_numbers_of_a_rollup_are_told_apart_by_the_noise_that_is_independent(tmp_path: pathlib.Path) -> None:
+    """Parts that were made to add up are not independent: their bars say less of a difference than they seem to."""
+    table, content = rolled_up_weeks(3, total_of_weeks=True)
+    words = Page(page(tmp_path, table, content)).words
+    # 20 apart: more than 1.4 times the fitted bar of 10, and less than 1.4 times the bar of 20 before.
+    assert "No week is clearly the highest: all 2 are too close to tell apart." in words
+    apart, independent = rolled_up_weeks(3, total_of_weeks=True)
+    apart |= metric("orders_raw", apart["orders"].to_pylist(), 5.0)
+    words = Page(page(tmp_path, apart, independent)).words
+    assert "All groups together, highest: 2026-W01 with 960 ± 10." in words
+
+
+def test_parts_of_a_rollup_are_not_added_up_as_if_independent(tmp_path: pathlib.Path) -> None:
+    table, content = rolled_up_weeks(3, total_of_weeks=False)
+    assert "All 3 groups shown together" not in Page(page(tmp_path, table, content)).words
+    cities = {name: column for name, column in rolled_up_weeks(12, total_of_weeks=False)[0].items() if name != "week"}
+    content["stages"][0] |= {"partition_by": ["level", "city", "rest"], "rollup": {"levels": [[], ["city"]]}}
+    cities = {name: column[:13] for name, column in cities.items()}
+    assert "Not drawn: 2 others in the table" in Page(page(tmp_path, cities, content)).words
+
+
+def test_ranges_of_true_numbers_are_shaded_and_stand_in_a_column_of_their_own(tmp_path: pathlib.Path) -> None:
+    weeks = {"week": ["2026-W01", "2026-W02", "2026-W03"], **metric("orders", [880.0, 1760.0, 440.0], 10.0)}
+    html = page(tmp_path, ranged(weeks), ranged_manifest())
+    words = Page(html).words
+    assert "orders likely" in words
+    assert "880 ± 20 1,000 860 … 1,240" in words  # counted, its estimate, its range
+    assert "Shaded: where the true number is likely." in words
+    (shade,) = re.findall(r'<path d="([^"]*)" style="fill: none; stroke: var\(--range\)', html)
+    assert shade.count("M") == 3
+    assert html.count('class="estimate dots"') == html.count('class="counted dots"') == 1
+    cities = {"city": ["a", "b"], **metric("orders", [880.0, 1760.0], 10.0)}
+    html = page(tmp_path, ranged(cities), ranged_manifest())
+    (shade,) = re.findall(r'<path d="([^"]*)" style="fill: none; stroke: var\(--range\)', html)
+    assert shade.count("M") == 2
+    assert "about 1,000, likely 860 … 1,240" in Page(html).inside("svg", "text")
+
+
+def test_where_nothing_was_measured_nothing_is_shaded(tmp_path: pathlib.Path) -> None:
+    weeks = {"week": ["2026-W01", "2026-W02", "2026-W03"], **metric("orders", [880.0, 1760.0, 440.0], 10.0)}
+    unknown = ranged(weeks, kept=KeptShare(share=0.5, stddev=0.01))  # of that, a group may have lost everything
+    for html in (page(tmp_path, weeks, manifest()), page(tmp_path, unknown, ranged_manifest())):
+        assert "var(--range)" not in html.partition("</style>")[2]
+        assert 'class="estimate' not in html
+        assert " data-ranges" not in html.partition("<script>")[0]
+        assert "likely" not in Page(html.partition('id="limited"')[0]).words
+
+
+def since_last_week(now: float, then: float, **changed: Any) -> dict[str, Any]:
+    """A total of orders, and a manifest that knows that of the run before."""
+    numbers = {"weekly": {"orders": [then, 10.0]}}
+    before = {"run_id": "2026-W11", "day": "2026-03-16", "numbers": numbers, **changed}
+    ledger = {**manifest()["ledger"], "drawn": "2026-03-23", "before": before}
+    entries = {"orders": {"kind": "count", "statistics": {"rows": {}}}}
+    described = stage(metrics=entries, partition_by=[])["stages"]
+    return {"columns": metric("orders", [now], 10.0), "content": manifest(stages=described, ledger=ledger)}
+
+
+@pytest.mark.parametrize(
+    ("now", "words"),
+    [
+        (1100.0, "100 ± 28 more than in run 2026-W11, drawn on 2026-03-16"),
+        (900.0, "100 ± 28 less than in run 2026-W11, drawn on 2026-03-16"),
+        # Beyond its bar, which one difference in twenty is without any change.
+        (1035.0, "no change beyond the noise since run 2026-W11, drawn on 2026-03-16 (35 ± 28 more)"),
+        (1000.0, "no change beyond the noise since run 2026-W11, drawn on 2026-03-16 (0 ± 28 more)"),
+    ],
+)
+def test_a_change_since_the_run_before_is_told_only_beyond_the_noise(
+    tmp_path: pathlib.Path, now: float, words: str
+) -> None:
+    read = Page(page(tmp_path, **since_last_week(now, 1000.0))).words
+    assert words in read
+    assert "Run 2026-W12 , week = 2026-W12 ; noise drawn on 2026-03-23" in read
+
+
+def test_a_run_before_without_a_name_is_told_by_its_day_and_nothing_is_made_up(tmp_path: pathlib.Path) -> None:
+    unnamed = since_last_week(1100.0, 1000.0, run_id=f"{'a' * 24}-{'b' * 24}")
+    assert "100 ± 28 more than in the run before, drawn on 2026-03-16" in Page(page(tmp_path, **unnamed)).words
+    for numbers in (
+        {},
+        {"weekly": {"orders": [None, 10.0]}},
+        {"weekly": {"orders": "x"}},
+        {"weekly": {"other": [1.0, 1.0]}},
+    ):
+        words = Page(page(tmp_path, **since_last_week(1100.0, 1000.0, numbers=numbers))).words
+        assert " than in " not in words
+        assert "no change" not in words
+
+
+def test_a_sum_says_which_part_is_counted(tmp_path: pathlib.Path) -> None:
+    cities = {"city": ["a", "b"], **metric("orders", [880.0, 1760.0], 10.0)}
+    words = Page(page(tmp_path, ranged(cities), ranged_manifest())).words
+    assert "sum of the 2 groups shown ; about 88% of all is counted ( limits )" in words
+
+
+def test_a_total_has_the_range_of_the_true_number(tmp_path: pathlib.Path) -> None:
+    total = ranged(metric("orders", [880.0], 10.0))
+    content = ranged_manifest()
+    content["stages"][0]["partition_by"] = []
+    assert (
+        "likely between 860 and 1,240, with what the limits cut off; total of weekly"
+        in Page(page(tmp_path, total, content)).words
+    )
+
+
+def test_large_numbers_without_a_bar_are_written_out(tmp_path: pathlib.Path) -> None:
+    table = {"city": ["a", "b"], "typical": [1234567.0, 2.5], "typical_stddev": pa.array([None, None], pa.float64())}
+    read = Page(page(tmp_path, table, stage(metrics={"typical": {"kind": "quantile"}})))
+    assert "1,234,567" in read.inside("svg", "text")
+    assert "e+06" not in read.words
 
 
 def test_categories_are_bars_by_size_and_the_others_are_counted(tmp_path: pathlib.Path) -> None:
@@ -217,6 +380,16 @@ def test_the_largest_is_named_with_what_is_too_close_to_tell(tmp_path: pathlib.P
 
 def test_a_typical_page_is_small(tmp_path: pathlib.Path) -> None:
     assert len(page(tmp_path, groceries(52, 12), stage(partition_by=["product", "week"])).encode()) < 300_000
+
+
+def test_a_page_of_three_stages_of_312_rows_is_not_large(tmp_path: pathlib.Path) -> None:
+    pa.parquet.write_table(pa.table(groceries(52, 6)), tmp_path / "weekly.parquet")
+    (described,) = manifest()["stages"]
+    names = ("first", "second", "third")
+    content = manifest(stages=[{**described, "name": name} for name in names])
+    html = render(content, dict.fromkeys(names, tmp_path / "weekly.parquet"))
+    assert html.count(' data-notes="') == 3 * 3 * 6  # each point of each chart says its number
+    assert len(html.encode()) < 500_000
 
 
 def test_more_than_one_and_one_agree_in_number(tmp_path: pathlib.Path) -> None:

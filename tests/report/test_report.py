@@ -450,7 +450,7 @@ def square(side: int, lowest: float = 900.0) -> dict[str, Any]:
 def test_cells_below_their_error_bar_are_hatched_and_a_line_of_the_legend_says_so(tmp_path: pathlib.Path) -> None:
     html = page(tmp_path, square(13, lowest=18.0), {})
     hatches = re.findall(r'<path d="([^"]*)"[^>]*stroke-dasharray', html)
-    lines = " ".join(hatches).count("M ")
+    lines = " ".join(hatches).count("M")
     assert lines == 2  # 1.96 * 10 is more than 19 and less than 20
     assert "hatched: smaller than its error bar" in Page(html).words
 
@@ -503,7 +503,7 @@ def test_text_can_be_read_in_all_schemes(whole: str, scheme: int) -> None:
         for ground in ("--card", "--page", "--empty"):
             assert contrast(colours[text], colours[ground]) >= 4.5, (text, ground)
     assert contrast(colours["--ink"], colours["--warn"]) >= 4.5
-    for mark in ("--mark", "--bar"):
+    for mark in ("--mark", "--bar", "--range-line"):
         assert contrast(colours[mark], colours["--card"]) >= 3, mark
     assert contrast(colours["--ink"], colours["--bar"]) >= 3  # error bars on bars
     used = set(re.findall(r"var\((--[\w-]+)\)", whole))

@@ -13,12 +13,23 @@ import shutil
 import subprocess
 from html import escape, unescape
 from typing import Any
+from urllib.parse import unquote
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from tests.report.page import groceries, manifest, metric, page, spread_groceries, spread_manifest
+from tests.report.page import (
+    groceries,
+    listed,
+    manifest,
+    metric,
+    page,
+    ranged,
+    ranged_manifest,
+    spread_groceries,
+    spread_manifest,
+)
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
@@ -177,6 +188,60 @@ def test_tables_are_sifted_and_saved_and_the_keys_read_the_points(browser: Brows
     assert found["last"] == "=x, 2026-W06: 1,005 ± 196"
 
 
+def test_a_list_in_a_csv_is_no_formula(browser: Browser, tmp_path: pathlib.Path) -> None:
+    values, stddevs = listed([[5.0, 900.0]], [[1.0, 2.0]])
+    content = spread_manifest(payment={"kind": "histogram", "categories": ["=1+1", "card"]})
+    html = page(tmp_path, {"product": ["a"], "payment": values, "payment_stddev": stddevs}, content)
+    read = """HTMLAnchorElement.prototype.click = function () { document.title = this.href };
+    [...document.querySelectorAll("button.tool")].find(button => button.textContent === "Download CSV").click();"""
+    said = re.search(r"<title>data:[^,]*,(.*?)</title>", browser.run(with_script(html, read), "--dump-dom").dom)
+    assert said is not None
+    assert unquote(said[1]).removeprefix("\ufeff").splitlines() == [
+        "product,payment",
+        "a,'=1+1 5.0 ± 2.0; card 900.0 ± 3.9",
+    ]
+
+
+SWITCH = """
+const found = {}, card = document.querySelector("section[data-ranges]");
+const cell = () => card.querySelector("tbody td.n").innerText.trim();
+const drawn = kind => [...card.querySelectorAll("svg ." + kind)].filter(mark => mark.checkVisibility()).length;
+HTMLAnchorElement.prototype.click = function () {
+  found.csv = decodeURIComponent(this.href.split(",").slice(1).join(",")).trim().split("\\r\\n").slice(0, 2);
+};
+const save = () => [...card.querySelectorAll("button.tool")].find(button => button.textContent === "Download CSV").click();
+const read = () => { save(); return [cell(), drawn("counted") > 0, drawn("estimate") > 0, ...found.csv]; };
+found.first = read();
+const [counted, estimates] = card.querySelectorAll(".switch button");
+estimates.click(); found.then = read(); found.pressed = [counted, estimates].map(one => one.getAttribute("aria-pressed"));
+const frame = card.querySelector("figure .single");
+frame.dispatchEvent(new KeyboardEvent("keydown", {key: "Home"})); found.point = card.querySelector(".readout").textContent;
+counted.click(); found.last = read();
+document.title = JSON.stringify(found);
+"""
+"""Looks at the estimates of a page and back, as a reader would."""
+
+
+def test_a_switch_shows_counted_numbers_or_estimates(browser: Browser, tmp_path: pathlib.Path) -> None:
+    weeks = {"week": ["2026-W01", "2026-W02"], **metric("orders", [880.0, 1760.0], 10.0)}
+    html = page(tmp_path, ranged(weeks), ranged_manifest())
+    said = re.search(r"<title>(.*?)</title>", browser.run(with_script(html, SWITCH), "--dump-dom").dom)
+    assert said is not None
+    found = json.loads(unescape(said[1]))
+    counted = ["880 ± 20", True, False, "week,orders,orders ±,orders likely low,orders likely high",
+               "2026-W01,880,20,860,1240"]  # fmt: skip
+    assert found["first"] == found["last"] == counted
+    assert found["then"] == [
+        "1,000",
+        False,
+        True,
+        counted[3].replace("orders,", "orders estimate,"),
+        "2026-W01,1000,,860,1240",
+    ]
+    assert found["pressed"] == ["false", "true"]
+    assert found["point"] == "2026-W01: about 1,000, likely 860 … 1,240"
+
+
 def test_it_follows_the_scheme_of_the_reader(browser: Browser, html: str) -> None:
     light, dark = browser.screenshot(html, LIGHT), browser.screenshot(html, DARK)
     assert light[5, 5].min() > 0.9
@@ -309,6 +374,7 @@ PAGES: dict[str, Any] = {
     "few hours": lambda: (hourly(7), {}),
     "quarters": lambda: (noisy_quarters(), {}),
     "lists": lambda: (spread_groceries(5, 4), spread_manifest()),
+    "ranges": lambda: (ranged(groceries(6, 2)), ranged_manifest()),
 }
 
 

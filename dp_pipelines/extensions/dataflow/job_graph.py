@@ -1,4 +1,4 @@
-"""Builds the job that Dataflow would receive, without a network: `python -m dp_pipelines.extensions.dataflow.job_graph`.
+"""Builds the job that Dataflow would receive, without a network, for the command `dataflow`.
 
 In: a job file, parameters, the options of Beam that a run would have. Out: the job as JSON, its pipeline, and reasons
 why a run with them would be refused. Holds: Beam's own Dataflow runner builds it, up to the call of the service; no row
@@ -6,11 +6,9 @@ is read, and no ledger is opened. Not covered: what the service does with it; pi
 what that one releases. Needs the extra `dataflow`.
 """
 
-import argparse
 import dataclasses
 import json
 import pathlib
-import sys
 import tempfile
 from collections.abc import Sequence
 from typing import Any
@@ -22,17 +20,13 @@ from apache_beam.portability.api import beam_runner_api_pb2
 from apache_beam.runners.dataflow.dataflow_runner import DataflowRunner
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
-from dp_pipelines.errors import DpError, RequestError
+from dp_pipelines.errors import RequestError
 from dp_pipelines.extensions.dataflow import bucket_staging, dataflow_requirements
 from dp_pipelines.jobs.request.request import check
 from dp_pipelines.jobs.run import build, shuffled_rows
 from dp_pipelines.jobs.run.run import plan_of
 from dp_pipelines.jobs.runners import beam_options, error_masking
-from dp_pipelines.jobs.spec import job_file
 from dp_pipelines.jobs.spec.job_file import JobFile
-from dp_pipelines.jobs.terminal import output
-from dp_pipelines.jobs.terminal.silence import silence
-from dp_pipelines.release import staging
 from dp_pipelines.transforms.beam_flow import beginning
 
 OF_THIS_RUN_ONLY = ("no_auth", "template_location")
@@ -150,33 +144,3 @@ def _moved(value: Any, old: str, new: str) -> Any:
     if isinstance(value, list):
         return [_moved(held, old, new) for held in value]
     return value.replace(old, new) if isinstance(value, str) else value
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Show the job that a run would submit; exit codes are those of `dp-pipelines`."""
-    parser = argparse.ArgumentParser(
-        prog="python -m dp_pipelines.extensions.dataflow.job_graph",
-        description="Show the job that Dataflow would receive, without using a network. Any other option goes to Beam.",
-        allow_abbrev=False,
-    )
-    parser.add_argument("job", metavar="JOB", help="the job file")
-    parser.add_argument("--param", metavar="NAME=VALUE", action="append", default=[], help="a parameter of the job")
-    parser.add_argument("--run-id", metavar="ID", default=DRY, help="name of the run")
-    parser.add_argument("--write", metavar="FILE", help="write the job here, as JSON")
-    mine, rest = parser.parse_known_args(arguments)
-    try:
-        file = job_file.load(mine.job)
-        with silence():
-            produced = produce(file, rest, given=mine.param, run_id=mine.run_id)
-        if mine.write:
-            staging.write_whole(pathlib.Path(mine.write), (json.dumps(produced.job, indent=2) + "\n").encode())
-        with output.printing(f"written to {mine.write}" if mine.write else ""):
-            print(produced.text)
-    except DpError as error:
-        output.note("\n".join(f"error: {line}" for line in str(error).splitlines()))
-        return 2 if isinstance(error, RequestError) else 1
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -66,7 +66,7 @@ def assessment_of(
         facts=[
             ("Protected", f"each {unit}"),
             ("Budget", f"epsilon {cost_number(job.budget.epsilon)}, delta {cost_number(job.budget.delta)}"),
-            ("Runs", f"{job.budget.runs:,}"),
+            ("Runs", f"{job.budget.all_runs:,}"),
             ("Plan", plan["digest"][:16]),
         ],
         lead=LEAD,

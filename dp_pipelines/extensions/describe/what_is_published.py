@@ -102,7 +102,9 @@ def _numbers(stage: str, asked: Query | TrainModel) -> Iterator[tuple[str, str, 
     if asked.rollup is not None:
         yield stage, "totals", "the same for coarser groups, whose numbers add up"
     if asked.kept is not None:
-        yield stage, "what the bounds cut off", "shares of units, with noise"
+        people = plural(unit_in_words(asked.unit_columns))
+        words = f"the shares of {people} and of rows that the limits keep, and how many values are null or outside of a clamp"
+        yield stage, "what the bounds cut off", f"{words}, with noise"
     if asked.compare is not None:
         yield stage, "comparisons", f"each group by {keys} with a baseline"
 
@@ -122,9 +124,9 @@ def _beside(job: Job) -> Iterator[str]:
 
 
 def _how_often(job: Job) -> str:
-    often = "Once" if job.budget.runs == 1 else f"Up to {job.budget.runs:,} times"
+    often = "Once" if job.budget.all_runs == 1 else f"Up to {job.budget.all_runs:,} times"
     each = "" if job.window is None else f", for each window of {job.window.days} days"
-    later = "another run" if job.budget.runs == 1 else "one more"
+    later = "another run" if job.budget.all_runs == 1 else "one more"
     return (
         f"{often} under this budget{each}: the ledger refuses {later} unless its owner raises the cap. The same run id again "
         "returns the same release and costs nothing."

@@ -249,7 +249,10 @@ class _Job:
             raise parts.error(path, f"is for the whole job: {path[-1]}", "drop it here, and write it under budget:")
         around: dict[Any, Any] = self.data
         for step in at[:-1]:
-            around[step] = dict(around.get(step) or {})
+            said = around.get(step) or {}
+            if not isinstance(said, Mapping):  # as in `bounds: auto`
+                raise parts.error(path, f"is said beside the statement in another way: {step}", "say it once")
+            around[step] = dict(said)
             around = around[step]
         held = around.get(at[-1])
         if held is not None and held != value and [held] != value:

@@ -253,7 +253,7 @@ def _check_query(option: Option) -> None:
     if bounds.auto:
         message = "is chosen by the run, so it cannot be tuned"
         raise RequestError(
-            field="bounds.max_partitions_contributed",
+            field=f"bounds.{bounds.auto_field}",
             message=message,
             hint="write a number in the job file, and vary it",
         )

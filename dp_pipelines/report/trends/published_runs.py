@@ -19,14 +19,21 @@ from dp_pipelines.errors import RequestError
 from dp_pipelines.release import manifest
 from dp_pipelines.report.compare_text import hidden_tables
 from dp_pipelines.report.key_text import visible
+from dp_pipelines.report.key_times import days_of
 from dp_pipelines.report.pages import mapping, mappings, text
-from dp_pipelines.report.released_table import days_of
 
 PAGE = "report.html"
 """The page of one release, which holds no number that is not in its tables; it may be missing."""
 
 SAME = {"dataset": "dataset", "plan": "plan", "privacy_unit": "privacy unit"}
 """What all runs on a page have in common, and what it is called."""
+
+
+WINDOW = "window of event time"
+"""The order of runs of which each is about rows of its own."""
+
+MIDNIGHT = " 00:00:00"
+"""What some texts of dates end in."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -171,14 +178,8 @@ def in_order(runs: Sequence[ReleasedRun]) -> tuple[list[ReleasedRun], RunOrder]:
     Args:
         runs: of one plan, each once.
     """
-    params = sorted({text(name) for run in runs for name in mapping(run.content.get("params"))})
-    told: list[tuple[str, Callable[[ReleasedRun], str]]] = [
-        ("window of event time", lambda run: text(run.ledger.get("window"))),
-        *((f"parameter {visible(name)}", _parameter(name)) for name in params),
-        ("run id", lambda run: text(run.content.get("run_id"))),
-    ]
-    for words, tell in told:
-        texts = [tell(run).removesuffix(" 00:00:00") for run in runs]
+    for words, tell in _told(runs):
+        texts = [tell(run).removesuffix(MIDNIGHT) for run in runs]
         days = days_of(pa.array(texts, pa.string()))
         if days is not None and len(np.unique(days)) == len(runs):
             return _sorted(runs, RunOrder(words=words, texts=texts, places=days.tolist(), timed=True))
@@ -193,6 +194,40 @@ def in_order(runs: Sequence[ReleasedRun]) -> tuple[list[ReleasedRun], RunOrder]:
         )
     names, places = [run.name for run in runs], [float(at) for at in range(1, len(runs) + 1)]
     return list(runs), RunOrder(words="order in which the folders were named", texts=names, places=places, timed=False)
+
+
+def before(runs: Sequence[ReleasedRun], run: ReleasedRun) -> list[ReleasedRun]:
+    """Return the runs that stand before a run: those about an earlier time, in its order; all as they are if nothing tells it.
+
+    Time is told as in `in_order`. Runs with the same window or parameter are told apart by the next one that is a date.
+
+    Args:
+        runs: others of its plan.
+        run: the run.
+
+    >>> at = lambda name, day: ReleasedRun(folder=pathlib.Path(name), content={"run_id": name, "params": {"day": day}})
+    >>> others = [at("b", "2026-01-07"), at("c", "2026-01-06"), at("d", "2026-01-05"), at("e", "2026-01-07")]
+    >>> [other.name for other in before(others, at("a", "2026-01-07"))]
+    ['d', 'c']
+    """
+    tells = [tell for _, tell in _told([run]) if day_of(tell(run)) is not None]
+    mine, *places = ([_place(tell(each)) for tell in tells] for each in (run, *runs))
+    if all(place == mine for place in places):
+        return list(runs)
+    return [runs[at] for at in sorted(range(len(runs)), key=places.__getitem__) if places[at] < mine]
+
+
+def day_of(said: str) -> float | None:
+    """Return a date, an ISO week, a month or a quarter as days since 1970; None of any other text.
+
+    Args:
+        said: the text of a window, a parameter or a run id.
+
+    >>> day_of("1970-01-05"), day_of("north")
+    (4.0, None)
+    """
+    days = days_of(pa.array([said.removesuffix(MIDNIGHT)], pa.string()))
+    return None if days is None else float(days[0])
 
 
 def changed_jobs(runs: Sequence[ReleasedRun]) -> list[str]:
@@ -228,6 +263,22 @@ def _sorted(runs: Sequence[ReleasedRun], order: RunOrder) -> tuple[list[Released
     at = np.argsort(np.asarray(order.places, dtype=np.float64), kind="stable").tolist()
     placed = dataclasses.replace(order, texts=[order.texts[i] for i in at], places=[float(order.places[i]) for i in at])
     return [runs[i] for i in at], placed
+
+
+def _told(runs: Sequence[ReleasedRun]) -> list[tuple[str, Callable[[ReleasedRun], str]]]:
+    """What may tell the time of runs, the first that does so first: what it is called, and the text of a run."""
+    params = sorted({text(name) for run in runs for name in mapping(run.content.get("params"))})
+    return [
+        (WINDOW, lambda run: text(run.ledger.get("window"))),
+        *((f"parameter {visible(name)}", _parameter(name)) for name in params),
+        ("run id", lambda run: text(run.content.get("run_id"))),
+    ]
+
+
+def _place(said: str) -> float:
+    """A text as days; what tells no time stands before all that does."""
+    day = day_of(said)
+    return -np.inf if day is None else day
 
 
 def _parameter(name: str) -> Callable[[ReleasedRun], str]:

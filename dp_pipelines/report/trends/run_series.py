@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from dp_pipelines.metrics import registry
 from dp_pipelines.metrics.base import Metric
-from dp_pipelines.release import shown_rows
+from dp_pipelines.release import finest_rows, shown_rows
 from dp_pipelines.report.chart_choices import panels_over_time
 from dp_pipelines.report.key_text import visible
 from dp_pipelines.report.list_charts import list_plots, style_of
@@ -21,7 +21,6 @@ from dp_pipelines.report.pages import mapping, mappings, sequence, text
 from dp_pipelines.report.released_table import (
     Codes,
     Key,
-    Lists,
     Numbers,
     Published,
     groups,
@@ -30,12 +29,19 @@ from dp_pipelines.report.released_table import (
     read_published,
 )
 from dp_pipelines.report.stage_charts import MOST_PLOTTED, series_over_time
-from dp_pipelines.report.stage_section import table_of
-from dp_pipelines.report.trends.published_runs import ReleasedRun, RunOrder
+from dp_pipelines.report.stage_section import table_of, turn_words
+from dp_pipelines.report.trends.published_runs import WINDOW, ReleasedRun, RunOrder
+from dp_pipelines.report.words.chart_words import shown_number
+from dp_pipelines.report.words.headline import is_additive
 from dp_pipelines.report.words.unit_name import plural
 
 RUN = "run"
 """What the page calls the key that tells the runs apart."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RunKey(Key):
+    """The key that tells the runs apart, told by its type: a partition column may have its name."""
 
 
 def stage_over_runs(
@@ -63,7 +69,7 @@ def stage_over_runs(
     said = {metric: entry.get("kind") for metric, entry in entries.items()}
     leader = ranking(published, said | {metric: style.name for metric, style in styles.items()})
     panels = panels_over_time(published, leader)
-    others = [key.name for key in published.keys if key is not published.time]
+    others = [key for key in published.keys if key is not published.time]
     about = {
         metric: {"name": metric, "words": kind.words.replace("{units}", plural(unit)), "bar": None, "warnings": []}
         for metric in published.table.column_names
@@ -72,9 +78,9 @@ def stage_over_runs(
     unknown: dict[str, Any] = {"words": "", "bar": None, "warnings": []}
     shared = {
         "leader": leader.name,
-        "others": others,
+        "others": [key.name for key in others],
         "time": published.time.name if published.time else RUN,
-        "groups": _count(published, others),
+        "groups": _count(others, published.table.num_rows),
         "panels": [],
         "bars": None,
         "heat": None,
@@ -84,8 +90,9 @@ def stage_over_runs(
     plots = [
         {
             "metric": metric.name,
-            "series": series_over_time(metric, published, panels, whole=_is_whole(kinds.get(metric.name))),
+            "series": _with_totals(metric, kinds.get(metric.name), published, panels, stage, order),
             "about": about.get(metric.name, unknown),
+            "ranges": metric.truth is not None,
             **shared,
         }
         for metric in published.metrics[:MOST_PLOTTED]
@@ -104,16 +111,23 @@ def stage_over_runs(
     rows = np.concatenate([rows for _, rows in panels]) if panels else np.arange(published.table.num_rows)
     return {
         "name": name,
+        "title": name,
+        "description": "",
         "model": False,
         "file": f"{name}.parquet of each run",
         "legend": [one for metric, one in about.items() if metric not in plotted],
-        "choice": _choice(len(panels), _count(published, others), leader.name) if plotted and others else "",
+        "choice": _choice(len(panels), _count(others, published.table.num_rows), leader.name)
+        if plotted and others
+        else "",
         "order": "the plots, each group run after run" if panels else "the runs",
         "most": None,
+        "most_rows": None,
         # Each run's own page has these: what its numbers are worth, and what its bounds cut off.
         "verdict_note": "",
         "warnings": [],
         "not_added": [],
+        "ranges": any(metric.truth is not None for metric in published.metrics),
+        "turn": turn_words(published),
         "raw": False,
         "units": plural(unit),
         "shown_part": _left_out(name, runs),
@@ -124,6 +138,47 @@ def stage_over_runs(
         "unplotted": [name for name in (*singles, *many) if name not in plotted],
         **table_of(taken(published, rows), styles, entries, known=kinds),
     }
+
+
+def _with_totals(
+    metric: Numbers,
+    kind: type[Metric] | None,
+    published: Published,
+    panels: Sequence[tuple[list[str], Codes]],
+    stage: Mapping[str, Any],
+    order: RunOrder,
+) -> list[dict[str, Any]]:
+    """The panels of a metric, each with its sum or its mean over the runs where that means something."""
+    drawn = series_over_time(metric, published, panels, whole=_is_whole(kind))
+    for panel, (_, rows) in zip(drawn, panels, strict=False):
+        panel["total"] = "" if panel["cut"] else _total_words(metric.taken(rows), kind, published, stage, order)
+    return drawn
+
+
+def _total_words(
+    series: Numbers, kind: type[Metric] | None, published: Published, stage: Mapping[str, Any], order: RunOrder
+) -> str:
+    """The sum of a series whose points are about different times, else the mean of its runs; nothing where a number is missing.
+
+    Rows in different windows, or in different cells of a time column, are different rows, and may be added up; those of other
+    runs may be the same ones. People may come again in any case.
+    """
+    count, time = len(series.values), published.time
+    known = np.isfinite(series.values) & (series.bars > 0)
+    if count < 2 or kind is None or time is None or not known.all():
+        return ""
+    by_run = isinstance(time, RunKey)
+    if by_run and count < len(np.unique(time.codes)):
+        return ""  # a run has not published it
+    if not by_run and finest_rows.is_rollup(stage):
+        return ""  # parts that were made to add up have noise in common
+    bar = float(np.sqrt((series.bars**2).sum()))
+    if is_additive(kind) and (not by_run or order.words == WINDOW):
+        points = "runs" if by_run else "points"
+        return f"Sum of the {count:,} {points}: {shown_number(float(series.values.sum()), bar, whole=kind.whole)}"
+    if by_run and (is_additive(kind) or kind.rolls_up == "units"):
+        return f"Mean of the {count:,} runs: {shown_number(float(series.values.mean()), bar / count, whole=False)}"
+    return ""
 
 
 def _is_whole(kind: type[Metric] | None) -> bool:
@@ -143,9 +198,9 @@ def _left_out(name: str, runs: Sequence[ReleasedRun]) -> list[str]:
     ]
 
 
-def _count(published: Published, others: Sequence[str]) -> int:
+def _count(others: Sequence[Key], rows: int) -> int:
     """How many groups were published in any run."""
-    return len(groups([key for key in published.keys if key.name in others], published.table.num_rows)[1])
+    return len(groups(others, rows)[1])
 
 
 def _choice(shown: int, every: int, leader: str) -> str:
@@ -184,7 +239,7 @@ def over_runs(name: str, stage: Mapping[str, Any], runs: Sequence[ReleasedRun], 
     whole = of_table(pa.concat_tables([table for _, table in tables], promote_options="default"), named)
     if whole.time is not None and len(groups(whole.keys, whole.table.num_rows)[1]) == whole.table.num_rows:
         return whole
-    run = Key(
+    run = RunKey(
         name=RUN,
         values=pa.array(list(order.texts), pa.string()),
         codes=np.concatenate([np.full(table.num_rows, at, dtype=np.int64) for at, table in tables]),
@@ -198,6 +253,6 @@ def taken(published: Published, rows: Codes) -> Published:
     return Published(
         table=published.table.take(pa.array(rows, pa.int64())),
         keys=tuple(dataclasses.replace(key, codes=key.codes[rows]) for key in published.keys),
-        metrics=tuple(Numbers(name=m.name, values=m.values[rows], stddevs=m.stddevs[rows]) for m in published.metrics),
-        lists=tuple(Lists(name=m.name, values=m.values[rows], stddevs=m.stddevs[rows]) for m in published.lists),
+        metrics=tuple(metric.taken(rows) for metric in published.metrics),
+        lists=tuple(metric.taken(rows) for metric in published.lists),
     )

@@ -42,6 +42,7 @@ def highest(
     whole: bool = False,
     what: str = "group",
     lead: str = "Highest",
+    apart: Floats | None = None,
 ) -> str:
     """Return a sentence on the largest number, and on how many others may be as large.
 
@@ -53,6 +54,7 @@ def highest(
         whole: whether the true numbers are whole.
         what: what each number is of.
         lead: the beginning of the sentence.
+        apart: error bars by which two numbers are compared, where those of the numbers themselves are not independent.
 
     >>> names, bars = ["Aarhus", "Bergen", "Turku"], np.array([3.0, 3.0, 3.0])
     >>> highest(names, np.array([90.0, 88.0, 20.0]), bars, whole=True)
@@ -65,7 +67,8 @@ def highest(
         return ""
     top = known[np.argmax(values[known])]
     rest = known[known != top]
-    close = int(np.count_nonzero(values[top] - values[rest] <= np.hypot(bars[top], bars[rest])))
+    compared = bars if apart is None else apart
+    close = int(np.count_nonzero(values[top] - values[rest] <= np.hypot(compared[top], compared[rest])))
     said = f"{lead}: {names[top]} with {shown_number(float(values[top]), float(bars[top]), whole=whole)}."
     if close == 0:
         return said
@@ -75,7 +78,15 @@ def highest(
     return f"{said} {others} too close to tell apart."
 
 
-def series_words(texts: Sequence[str], days: Floats, values: Floats, bars: Floats, *, whole: bool = False) -> str:
+def series_words(
+    texts: Sequence[str],
+    days: Floats,
+    values: Floats,
+    bars: Floats,
+    *,
+    whole: bool = False,
+    apart: Floats | None = None,
+) -> str:
     """Return what a series shows: its first and its last number, its range and its trend.
 
     Args:
@@ -83,6 +94,7 @@ def series_words(texts: Sequence[str], days: Floats, values: Floats, bars: Float
         days: the same as numbers.
         values, bars: the numbers and half the lengths of their error bars.
         whole: whether the true numbers are whole.
+        apart: as for `highest`.
 
     >>> ones = np.ones(3)
     >>> series_words(["W1", "W2", "W3"], np.arange(3.0), np.array([10.0, 20.0, 30.0]), ones, whole=True)
@@ -97,7 +109,8 @@ def series_words(texts: Sequence[str], days: Floats, values: Floats, bars: Float
 
     ends = f"{told(known[0])}, {told(known[-1])}, {len(known)} points"
     low, high = known[np.argmin(values[known])], known[np.argmax(values[known])]
-    return f"{ends}; lowest {told(low)}, highest {told(high)}; {trend(days[known], values[known], bars[known])}"
+    rises = trend(days[known], values[known], (bars if apart is None else apart)[known])
+    return f"{ends}; lowest {told(low)}, highest {told(high)}; {rises}"
 
 
 def trend(days: Floats, values: Floats, bars: Floats) -> str:

@@ -1,7 +1,7 @@
 """What a release is about, in a line below the title of its page.
 
 In: the sections of its stages. Out: a sentence. Holds: names of stages, metrics and keys, and the first and the last released
-time. Not covered: when the run took place, which no manifest says.
+time. Not covered: the day of the draw, which stands in the line below.
 """
 
 from collections.abc import Mapping, Sequence

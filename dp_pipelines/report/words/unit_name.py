@@ -18,6 +18,9 @@ CAMEL = re.compile(r"(?<=[a-z])I[dD]\Z")
 PREPOSITION = re.compile(r" (?:in|of|per|from|with) | \(")
 """What follows the noun in a name of several words."""
 
+WHO = ("who", "whom")
+"""Columns that are called so hold people."""
+
 IRREGULAR = {"person": "people", "man": "men", "woman": "women", "child": "children"}
 """Plurals that no rule gives."""
 
@@ -30,8 +33,8 @@ def unit_name(unit: str) -> str:
 
     >>> unit_name("value of customer_id"), unit_name("value of CUSTOMER_ID"), unit_name("value of userId")
     ('customer', 'customer', 'user')
-    >>> unit_name("customer in one week"), unit_name("value of city"), unit_name("")
-    ('customer in one week', 'city', 'privacy unit')
+    >>> unit_name("customer in one week"), unit_name("value of city"), unit_name("value of who"), unit_name("")
+    ('customer in one week', 'city', 'person', 'privacy unit')
     """
     column = COLUMN.fullmatch(unit)
     return (_of_column(column[1]) + column[2]) if column is not None else unit or "privacy unit"
@@ -42,6 +45,8 @@ def plural(unit: str) -> str:
 
     >>> plural("value of customer_id"), plural("customer in one week"), plural("country"), plural("value of person_id")
     ('customers', 'customers in one week', 'countries', 'people')
+    >>> plural("value of who"), plural("value of users"), plural("bus"), plural("class")
+    ('people', 'users', 'buses', 'classes')
     """
     name = unit_name(unit)
     after = PREPOSITION.search(name)
@@ -66,12 +71,16 @@ def with_unit_name(sentence: str, unit: str) -> str:
 
 def _of_column(column: str) -> str:
     name = column.lower() if column.isupper() else column
+    if name.lower() in WHO:
+        return "person"
     return NUMBERED.sub("", CAMEL.sub("", name)).replace("_", " ").strip() or column
 
 
 def _plural(noun: str) -> str:
     if noun in IRREGULAR:
         return IRREGULAR[noun]
+    if noun.endswith("s") and not noun.endswith(("ss", "us", "is")):  # the column has the plural for its name
+        return noun
     if noun.endswith("y") and noun[-2:-1] not in "aeiou":
         return f"{noun[:-1]}ies"
     return f"{noun}es" if noun.endswith(("s", "x", "ch", "sh")) else f"{noun}s"

@@ -9,6 +9,8 @@ EPILOG = """examples:
   dp-pipelines report out/*/                           several runs of one job: trends.html
   dp-pipelines report out/2026-W01 --output w01.html   one run: its page, drawn anew
 
+  dp-pipelines report out/2026-W01 --job weekly.yaml --output w01.html   with the titles and labels that the job file has now
+
 Several folders give one page: each number as a series over the runs with 95% error bars, the budget spent, and tables. Runs are
 ordered by the window of event time, by a parameter that is a date, by a run id that is a date, or by their number in the plan.
 Reads published files only, so it costs no budget. Folders of other plans, copies and damaged releases are refused.
@@ -24,6 +26,11 @@ def add(make: MakeParser) -> None:
     parser = make("report", "make one page of published runs: trends and the budget spent", EPILOG)
     parser.add_argument(
         "folders", metavar="FOLDER", nargs="+", help="published folders, each of one run of the same job"
+    )
+    parser.add_argument(
+        "--job",
+        metavar="JOB",
+        help="take titles, descriptions, labels, units of measure and the order of rows from this job file; costs nothing",
     )
     parser.add_argument(
         "--output", metavar="FILE",

@@ -9,6 +9,7 @@ from dp_pipelines.jobs.cli.command_parser import MakeParser
 
 EPILOG = """examples:
   dp-pipelines run weekly.yaml --output out/2026-W01 --param week=2026-W01
+  dp-pipelines run weekly.yaml --output 'out/{week}' --run-id 'week-{week}' --param week=2026-01-05 --latest out/latest
   dp-pipelines run weekly.yaml --output out/made-up --synthetic
 
 a job file:
@@ -41,11 +42,23 @@ def add(make: MakeParser) -> None:
         "--output",
         metavar="DIR",
         required=True,
-        help="the folder to publish, also s3://BUCKET/FOLDER; it must not exist",
+        help="the folder to publish, also s3://BUCKET/FOLDER; it must not exist; {NAME} is filled from --param",
     )
     job_arguments.add_parameters(run)
     run.add_argument("--party", metavar="NAME", help="which of the job's parties this is, where it has some")
-    run.add_argument("--run-id", metavar="ID", help="name of this run; required if the budget covers several runs")
+    run.add_argument(
+        "--run-id",
+        metavar="ID",
+        help="name of this run; required if the budget covers several runs; {NAME} is filled from --param",
+    )
+    run.add_argument(
+        "--spare", action="store_true", help="make this run one of the spare runs of the budget, for a correction"
+    )
+    run.add_argument(
+        "--latest",
+        metavar="LINK",
+        help="have LINK lead to the release, unless it leads to a newer one; also s3://BUCKET/FOLDER/NAME.json",
+    )
     run.add_argument(
         "--ledger",
         metavar="URL",

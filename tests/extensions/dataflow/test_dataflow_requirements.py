@@ -18,6 +18,7 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
 from dp_pipelines.errors import RequestError
 from dp_pipelines.extensions.dataflow import dataflow_requirements, job_graph
+from dp_pipelines.jobs.cli import main
 from dp_pipelines.jobs.request.request import check
 from dp_pipelines.jobs.spec import job_file
 from tests.helpers.payloads import unpacked
@@ -271,20 +272,20 @@ def test_of_a_run_of_several_pipelines_the_first_is_shown(bucket: Shop) -> None:
 @NEEDS_EXTRA
 def test_the_command_writes_the_job(bucket: Shop, capfd: pytest.CaptureFixture[str]) -> None:
     written = bucket.folder / "job.json"
-    assert job_graph.main([str(bucket.job), "--write", str(written), *OPTIONS]) == 0
+    assert main.main(["dataflow", str(bucket.job), "--write", str(written), *OPTIONS]) == 0
     assert json.loads(written.read_text())["name"].startswith("dp-")
     assert IMAGE in capfd.readouterr().out
 
 
 def test_the_command_says_what_is_wrong(bucket: Shop, capfd: pytest.CaptureFixture[str]) -> None:
-    assert job_graph.main([str(bucket.job), "--project=p"]) == 2
+    assert main.main(["dataflow", str(bucket.job), "--project=p"]) == 2
     said = capfd.readouterr().err
     assert "--region: is required on Dataflow" in said
-    assert job_graph.main([str(bucket.job), *OPTIONS, "--enable_hot_key_logging"]) == 2
+    assert main.main(["dataflow", str(bucket.job), *OPTIONS, "--enable_hot_key_logging"]) == 2
     assert "prints keys, and is refused" in capfd.readouterr().err
 
 
 @pytest.mark.skipif(EXTRA, reason="the extra `dataflow` is installed")
 def test_without_its_packages_the_command_says_what_to_install(bucket: Shop, capfd: pytest.CaptureFixture[str]) -> None:
-    assert job_graph.main([str(bucket.job), *OPTIONS]) == 2
+    assert main.main(["dataflow", str(bucket.job), *OPTIONS]) == 2
     assert "pip install 'dp-pipelines[dataflow]'" in capfd.readouterr().err

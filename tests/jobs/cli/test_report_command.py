@@ -51,6 +51,18 @@ def test_runs_of_a_job_become_one_page_and_stay_as_they_are(shop: Shop, call: Ca
     assert [contents(shop.folder / week) for week in weeks] == before
 
 
+def test_two_runs_of_an_ordinary_stage_become_one_page(shop: Shop, call: Call) -> None:
+    shop.write(budget={"epsilon": 8.0, "delta": 1e-5, "runs": 2})
+    folders = [shop.folder / run_id for run_id in ("2026-01", "2026-02")]
+    for folder in folders:
+        said = call("run", shop.job, "--output", folder, "--run-id", folder.name)
+        assert said.code == 0, said.err
+    said = call("report", *folders, "--output", shop.folder / "trends.html")
+    assert (said.code, said.err) == (0, "")
+    page = Page((shop.folder / "trends.html").read_text())
+    assert any(plot.startswith("orders of p") and "2 points" in plot for plot in page.plots)
+
+
 def test_one_folder_gives_its_own_page_drawn_anew(tmp_path: Path, call: Call) -> None:
     said = call("report", RELEASE, "--output", tmp_path / "page.html")
     assert said.code == 0

@@ -36,6 +36,30 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.parametrize("kind", ["double", "string", "timestamp[us]"])
+def test_columns_with_names_that_runs_add_are_not_read(shop: Path, call: Call, kind: str) -> None:
+    unread = {name: pa.nulls(1).cast(kind) for name in ("_partitions", "_rows", "_all", "_kept")}
+    columns = {"customer": ["ann"], **unread, "region": ["north"], "price": [3.5]}
+    pa.parquet.write_table(pa.table(columns), shop / "taken.parquet")
+    said = call("init", "taken.parquet", "--unit", "customer")
+    assert (said.code, said.err) == (0, "")
+    assert call("plan", "job.yaml").code == 0
+    (stage,) = job_file.load("job.yaml").job.stages.values()
+    assert list(stage.metrics) == ["rows", "units", "total_price"]
+    assert not {*stage.partition_by} & {*unread}
+    assert "add such columns: _partitions, _rows, _all, _kept" in (shop / "job.yaml").read_text()
+
+
+@pytest.mark.parametrize("name", ["_partitions", "_rows", "_all", "_kept"])
+def test_a_unit_with_a_name_that_runs_add_is_refused_in_words_of_the_command(shop: Path, call: Call, name: str) -> None:
+    pa.parquet.write_table(pa.table({name: ["ann"], "region": ["north"]}), shop / "taken.parquet")
+    said = call("init", "taken.parquet", "--unit", name)
+    assert said.code == 2
+    assert f"--unit: cannot be {name!r}" in said.err
+    assert "job.yaml" not in said.err
+    assert not (shop / "job.yaml").exists()
+
+
 def test_the_written_job_is_planned_as_it_stands(shop: Path, call: Call) -> None:
     files = sorted(str(path.relative_to(shop)) for path in shop.glob("data/*"))
     said = call("init", *files, "--unit", "customer")
@@ -46,7 +70,7 @@ def test_the_written_job_is_planned_as_it_stands(shop: Path, call: Call) -> None
     assert job.source.parquet == "data/*.parquet"
     assert job.columns == {"week": "CAST(date_trunc('week', \"paid_at\") AS DATE)"}
     weekly = job.stages["weekly"]
-    assert (weekly.partition_by, weekly.kept.share) == (["week"], 0.02)
+    assert (weekly.partition_by, weekly.kept, weekly.bounds.build().auto_rows) == (["week"], None, True)
     assert list(weekly.metrics) == ["rows", "units", "total_price"]
     text = (shop / "job.yaml").read_text()
     assert "# can be added: product" in text
@@ -54,6 +78,8 @@ def test_the_written_job_is_planned_as_it_stands(shop: Path, call: Call) -> None
     planned = call("plan", "job.yaml")
     assert planned.code == 0
     assert "not checked" not in planned.err
+    assert "weekly.kept" in planned.out  # the run measures what its bounds cut off
+    assert "if the run chooses 64 as the bound on partitions" in " ".join(planned.out.split())
     assert {path.name for path in shop.iterdir()} == {
         "data",
         "rows.csv",

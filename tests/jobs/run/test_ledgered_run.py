@@ -14,6 +14,8 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet
 import pytest
 
 from dp_pipelines.jobs.run import ledgered_run, pipelines, production
@@ -23,7 +25,7 @@ from dp_pipelines.ledger.entries import Run
 from dp_pipelines.ledger.ledger import DEFAULT_NAME, Ledger, MovedOn
 from dp_pipelines.release import staging
 from tests.helpers import warm_process
-from tests.jobs.conftest import Said, Shop, stage
+from tests.jobs.conftest import Said, Shop, purchases, stage
 from tests.jobs.run.test_run import damage
 
 Call = Callable[..., Said]
@@ -66,6 +68,12 @@ def the_run(shop: Shop, run_id: str = "one") -> Run:
     """A run of the shop."""
     run = opened(shop).run("shop", run_id)
     assert run is not None
+    return run
+
+
+def the_run_of(shop: Shop) -> Run:
+    """The only run of the shop."""
+    (run,) = opened(shop).state.runs.values()
     return run
 
 
@@ -119,6 +127,65 @@ def test_a_release_of_the_same_run_by_another_ledger_is_in_the_way_before_anythi
         2, f"error: output {str(shop.folder / 'out')!r}: already exists; choose a new folder, or remove it",
     )  # fmt: skip
     assert Ledger.open(str(other)).state.runs == {}
+
+
+def add_file(shop: Shop, name: str = "part-2.parquet") -> pathlib.Path:
+    """A copy of a file of the shop's rows, under another name."""
+    return pathlib.Path(shutil.copy(shop.folder / "data" / "part-0.parquet", shop.folder / "data" / name))
+
+
+def test_a_stored_release_says_of_which_day_it_is_and_which_files_are_new(shop: Shop, call: Call) -> None:
+    assert call("run", shop.job, "--output", shop.folder / "out").code == 0
+    new = add_file(shop)
+    said = call("run", shop.job, "--output", shop.folder / "other")
+    day = the_run_of(shop).times["started"][:10]
+    assert (said.code, len(said.err.splitlines())) == (0, 1)
+    assert f"note: this is the release of {day}, of the files that were there then; since then" in said.err
+    assert "1 file is new (data/part-2.parquet); to release anew, write runs: 2 into the job's budget" in said.err
+    assert f"already published and drawn on {day}" in said.out
+    assert f"oise drawn on <bdi>{day}</bdi>" in (shop.folder / "other" / "report.html").read_text()
+    assert day in call("runs", shop.job).out
+    assert files_of(shop.folder / "out") == files_of(shop.folder / "other")
+    assert json.loads(call("run", shop.job, "--output", shop.folder / "out", "--json").out)["drawn"] == day
+    new.unlink()
+    (shop.folder / "data" / "part-1.parquet").unlink()
+    assert "1 file is gone (data/part-1.parquet)" in call("run", shop.job, "--output", shop.folder / "third").err
+
+
+def test_of_a_command_that_is_refused_nothing_is_said_about_a_stored_release(shop: Shop, call: Call) -> None:
+    assert call("run", shop.job, "--output", shop.folder / "out", "--run-id", "one").code == 0
+    add_file(shop)
+    shop.write(where="price > 1")
+    said = call("run", shop.job, "--output", shop.folder / "other", "--run-id", "one")
+    assert said.code == 2
+    assert "this is the release of" not in said.err
+
+
+def test_other_rows_in_files_of_the_same_names_change_no_message(shop: Shop, call: Call) -> None:
+    assert call("run", shop.job, "--output", shop.folder / "out").code == 0
+    file = shop.folder / "data" / "part-1.parquet"
+    pa.parquet.write_table(purchases(9, rows=40), file)
+    os.utime(file, (0, 0))
+    assert call("run", shop.job, "--output", shop.folder / "other").err == ""
+
+
+def test_a_plan_of_several_runs_says_how_many_are_left_for_new_files(shop: Shop, call: Call) -> None:
+    job = shop.write(budget={"epsilon": 8.0, "delta": 1e-5, "runs": 3})
+    assert call("run", job, "--output", shop.folder / "out", "--run-id", "one").code == 0
+    for number in range(2, 6):
+        add_file(shop, f"part-{number}.parquet")
+    said = call("run", job, "--output", shop.folder / "other", "--run-id", "one")
+    assert "4 files are new (data/part-2.parquet, data/part-3.parquet, data/part-4.parquet and 1 more)" in said.err
+    assert "give another --run-id, of which the plan has 2 left" in said.err
+
+
+def test_an_output_with_an_older_release_says_of_which_run_and_day_it_is(shop: Shop, call: Call) -> None:
+    job = shop.write(budget={"epsilon": 8.0, "delta": 1e-5, "runs": 2})
+    assert call("run", job, "--output", shop.folder / "out", "--run-id", "one").code == 0
+    said = call("run", job, "--output", shop.folder / "out", "--run-id", "two")
+    assert said.code == 2
+    assert f"holds another run's release, of run 'one', drawn on {the_run(shop).times['started'][:10]};" in said.err
+    assert opened(shop).run("shop", "two") is None
 
 
 def test_a_release_whose_folder_was_deleted_comes_back(shop: Shop, call: Call) -> None:
@@ -305,7 +372,7 @@ def test_a_dead_run_that_is_abandoned_gives_its_round_back_where_its_staging_was
     warm_process.kill(command, folder=shop.folder, point=step, when=when)
     said = call("runs", shop.job, "--abandon", "one")
     assert said.code == 0
-    assert "its budget is available to other runs again" in said.out
+    assert "a run of the same plan (weekly: orders, revenue; 1 of 1 runs are left) may use it" in said.out
     assert shop.left() == []
     assert the_run(shop).given_back is back
     # Its only round is free: for another id, and then not for the first one.
@@ -462,3 +529,18 @@ def test_staging_that_cannot_be_removed_stops_the_next_attempt(
     monkeypatch.undo()
     assert staging.destroy(str(shop.folder / "none")) is False
     assert call(*command).code == 0
+
+
+def test_a_correction_takes_a_run_that_was_set_aside_and_the_last_runs_are_announced(shop: Shop, call: Call) -> None:
+    job = shop.write(budget={"epsilon": 8.0, "delta": 1e-5, "runs": 5, "spare": 1})
+    for name, *more in (["one"], ["one-corrected", "--spare"]):
+        said = call("run", job, "--output", shop.folder / name, "--run-id", name, *more)
+        assert (said.code, said.err) == (0, "")
+    assert [the_run(shop, name).round for name in ("one", "one-corrected")] == [1, 6]
+    for name in ("two", "three", "four"):
+        last = call("run", job, "--output", shop.folder / name, "--run-id", name)
+    assert last.err.startswith("note: 1 run of the 5 of this plan is left; docs/schedule.md says what then")
+    assert "1 run paid for and not used" in call("ledger", "show", job).out
+    without = shop.write(budget={"epsilon": 8.0, "delta": 1e-5, "runs": 5})
+    refused = call("run", without, "--output", shop.folder / "x", "--run-id", "x", "--spare")
+    assert (refused.code, "--spare: is for a budget with spare runs" in refused.err) == (2, True)

@@ -1,0 +1,95 @@
+"""How a job wants its release to be shown: titles, descriptions, names and units of measure of numbers.
+
+In: the entry of a manifest (any part of it may be missing or wrong). Out: texts, and a stage with its metrics renamed. Holds: no
+number changes; a name that would meet another column's is left out. Not covered: keys of groups, sentences of the release itself.
+"""
+
+import dataclasses
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from dp_pipelines.metrics.base import RAW
+from dp_pipelines.query.range_columns import ENDS
+from dp_pipelines.report.pages import mapping, text
+
+ENTRY = "presentation"
+"""The entry of a manifest."""
+
+PARTS = ("", RAW, *(f"{raw}_{part}" for raw in ("", RAW) for part in ("stddev", *ENDS)))
+"""What follows the name of a metric in the names of its columns."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Presented:
+    """How a stage is shown.
+
+    Args:
+        title, description: for readers; empty if there is none.
+        labels: by metric, its name on the page with its unit of measure.
+    """
+
+    title: str
+    description: str
+    labels: Mapping[str, str]
+
+    def columns(self, table: pa.Table, keys: Collection[str]) -> dict[str, str]:
+        """Return the names that columns of a table get; empty if two would be the same.
+
+        Args:
+            table: of the stage.
+            keys: its partition columns, which keep their names, also where they are called like a part of a metric.
+
+        >>> presented = Presented(title="", description="", labels={"n": "Orders"})
+        >>> presented.columns(pa.table({"n_low": ["a"], "n": [1.0], "n_stddev": [1.0]}), ["n_low"])
+        {'n': 'Orders', 'n_stddev': 'Orders_stddev'}
+        """
+        new = {f"{name}{part}": f"{label}{part}" for name, label in self.labels.items() for part in PARTS}
+        found = {name: new[name] for name in table.column_names if name in new and name not in keys}
+        names = [found.get(name, name) for name in table.column_names]
+        return found if len(set(names)) == len(names) else {}
+
+
+def read_title(content: Mapping[str, Any]) -> tuple[str, str]:
+    """Return title and description of a release; empty where it has none.
+
+    Args:
+        content: the manifest.
+    """
+    entry = mapping(content.get(ENTRY))
+    return text(entry.get("title")), text(entry.get("description"))
+
+
+def read_stage(content: Mapping[str, Any], stage: str) -> Presented:
+    """Return how a stage is shown.
+
+    Args:
+        content: the manifest.
+        stage: its name.
+
+    >>> metrics = {"revenue": {"label": "Revenue", "measure": "EUR"}, "hours": {"measure": "h"}, "n": {}}
+    >>> read_stage({"presentation": {"stages": {"weekly": {"title": "Weeks", "metrics": metrics}}}}, "weekly").labels
+    {'revenue': 'Revenue (EUR)', 'hours': 'hours (h)'}
+    """
+    entry = mapping(mapping(mapping(content.get(ENTRY)).get("stages")).get(stage))
+    labels = {}
+    for name, said in mapping(entry.get("metrics")).items():
+        label, measure = text(mapping(said).get("label")), text(mapping(said).get("measure"))
+        if label or measure:
+            labels[str(name)] = (label or str(name)) + (f" ({measure})" if measure else "")
+    return Presented(title=text(entry.get("title")), description=text(entry.get("description")), labels=labels)
+
+
+def renamed_stage(stage: Mapping[str, Any], columns: Mapping[str, str]) -> dict[str, Any]:
+    """Return a stage's entry in the manifest with its metrics renamed.
+
+    Args:
+        stage: the entry.
+        columns: the new names of columns.
+    """
+    entries = {}
+    for name, entry in mapping(stage.get("metrics")).items():
+        raw_of = mapping(entry).get("raw_of")
+        entries[columns.get(name, name)] = {**entry, "raw_of": columns.get(raw_of, raw_of)} if raw_of else entry
+    return {**stage, "metrics": entries}

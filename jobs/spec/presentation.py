@@ -1,0 +1,174 @@
+"""How readers see a release: titles, descriptions, names and units of measure of numbers. None of it costs anything.
+
+In: keys of a job file. Out: types of these keys, what a manifest says of them, a job without them. Holds: nothing here is part of
+a plan or of what a run id fixes, so that a released page can be made again with other words. Not covered: the page.
+"""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import AfterValidator, Field
+
+from dp_pipelines import checks
+from dp_pipelines.errors import RequestError, nearest
+from dp_pipelines.query.order_by import read_all
+
+if TYPE_CHECKING:
+    from dp_pipelines.jobs.spec.job_file import Job
+
+OF_PARTS = ("title", "description")
+"""Keys of a job and of its stages."""
+
+OF_METRICS = ("label", "measure")
+"""Keys of a metric."""
+
+ENTRY, SHOWN = "presentation", "shown"
+"""The entry of a manifest, and that of a stage on which rows it shows, in which order."""
+
+
+def _plain(text: str) -> str:
+    return checks.plain(text, "")
+
+
+Title = Annotated[
+    str | None,
+    Field(
+        min_length=1, max_length=200, description="The heading on the page; costs nothing, and may be changed later."
+    ),
+    AfterValidator(lambda text: None if text is None else _plain(text)),
+]
+
+Description = Annotated[
+    str | None,
+    Field(min_length=1, max_length=2000, description="A paragraph for readers, below the heading; costs nothing."),
+    AfterValidator(lambda text: None if text is None else _plain(text)),
+]
+
+Label = Annotated[
+    str | None,
+    Field(
+        min_length=1, max_length=100,
+        description="The name of the number on the page, in place of its column; costs nothing, and may be changed later.",
+    ),
+    AfterValidator(lambda text: None if text is None else _plain(text)),
+]  # fmt: skip
+
+Measure = Annotated[
+    str | None,
+    Field(
+        min_length=1, max_length=40, description="The unit of measure on the page, such as EUR or hours; costs nothing."
+    ),
+    AfterValidator(lambda text: None if text is None else _plain(text)),
+]
+
+
+def of_job(job: "Job") -> dict[str, Any]:
+    """Return what a manifest says of how a job is presented; empty if the job says nothing.
+
+    Args:
+        job: the job.
+    """
+    said: dict[str, Any] = _said(job, OF_PARTS)
+    stages = {}
+    for name, stage in job.stages.items():
+        metrics = {key: _said(metric, OF_METRICS) for key, metric in getattr(stage, "metrics", {}).items()}
+        of_stage = _said(stage, OF_PARTS) | {"metrics": {key: one for key, one in metrics.items() if one}}
+        stages[name] = {key: value for key, value in of_stage.items() if value}
+    shown = {name: one for name, one in stages.items() if one}
+    return said | ({"stages": shown} if shown else {})
+
+
+def difference(job: "Job", content: Mapping[str, Any]) -> str:
+    """Return what a page would have that the stored one has not, in words: `other titles or names`; empty if nothing.
+
+    Args:
+        job: the job.
+        content: the manifest of the release.
+    """
+    shown = {stage.get("name"): (stage.get(SHOWN) or {}).get("order_by", []) for stage in content.get("stages", [])}
+    orders = {name: getattr(stage, "order_by", None) or [] for name, stage in job.stages.items()}
+    found = ["other titles or names"] if of_job(job) != content.get(ENTRY, {}) else []
+    found += ["rows in another order"] if any(orders.get(name, []) != shown[name] for name in shown) else []
+    return " and ".join(found)
+
+
+def presented(
+    job: "Job", content: Mapping[str, Any], rows: Mapping[str, int], columns: Mapping[str, list[str]]
+) -> dict[str, Any]:
+    """Return the manifest that a release would have if it had been made with the presentation of a job.
+
+    Args:
+        job: the job.
+        content: the manifest.
+        rows, columns: of each published table.
+
+    Raises:
+        RequestError: the job is another one, or asks for rows that were not published.
+    """
+    if content.get("dataset") != job.dataset:
+        message = f"is of the dataset {job.dataset!r}, and the release of {content.get('dataset')!r}"
+        raise RequestError(field="--job", message=message, hint="name the job file of this release")
+    stages = []
+    for described in content.get("stages", []):
+        name = described.get("name")
+        stage = job.stages.get(name)
+        if stage is None:
+            message, hint = f"has no stage {name!r}, which the release has", "name the job file of this release"
+            raise RequestError(field="--job", message=message, hint=hint)
+        stages.append(_with_order(stage, described, name, rows.get(name, 0), columns.get(name, [])))
+    left = {key: value for key, value in content.items() if key != ENTRY}
+    said = of_job(job)
+    return {**left, "stages": stages} | ({ENTRY: said} if said else {})
+
+
+def _with_order(stage: Any, described: Mapping[str, Any], name: str, rows: int, columns: list[str]) -> dict[str, Any]:
+    """Return the entry of a stage with the order of rows of a job. Raises: RequestError."""
+    chosen = described.get(SHOWN) or {}
+    keys = ("having", "limit", "order_by") if chosen.get("limit") is not None else ("having", "limit")
+    for key in keys:  # with a limit the order says which rows are published
+        if getattr(stage, key, None) != chosen.get(key):
+            message = "is not that of the release, so that rows may be missing in it"
+            hint = f"write it as it was, or filter {name}.parquet, which is free"
+            raise RequestError(field=f"stages.{name}.{key}", message=message, hint=hint)
+    order = getattr(stage, "order_by", None)
+    if order is None and (chosen.get("limit") is not None or not chosen.get("order_by")):
+        return dict(described)
+    order = order or []
+    for one in read_all(order) if order else ():
+        if one.column not in columns:
+            hint = nearest(one.column, columns, "released")
+            raise RequestError(
+                field=f"stages.{name}.order_by", message=f"names {one.column!r}, which was not released", hint=hint
+            )
+    return {**described, SHOWN: {"groups": rows, "rows": rows, "words": [], **chosen, "order_by": order}}
+
+
+def _said(part: Any, keys: tuple[str, ...]) -> dict[str, Any]:
+    return {key: value for key in keys if (value := getattr(part, key, None)) is not None}
+
+
+def without(job: dict[str, Any]) -> dict[str, Any]:
+    """Return the dump of a job without what only readers see: also an order of rows that chooses none of them.
+
+    Args:
+        job: the dump of a job's model; it is not changed.
+
+    >>> stage = {"title": "A", "order_by": ["n desc"], "metrics": {"n": {"measure": "EUR"}}}
+    >>> without({"title": "Orders", "stages": {"a": stage}})
+    {'stages': {'a': {'metrics': {'n': {}}}}}
+    """
+    stages = {name: _of_stage(stage) for name, stage in job.get("stages", {}).items()}
+    return _dropped(job, OF_PARTS) | ({"stages": stages} if "stages" in job else {})
+
+
+def _of_stage(stage: Mapping[str, Any]) -> dict[str, Any]:
+    found = _dropped(stage, OF_PARTS)
+    if "limit" not in found:
+        found.pop("order_by", None)
+    if isinstance(found.get("metrics"), Mapping):
+        found["metrics"] = {name: _dropped(metric, OF_METRICS) for name, metric in found["metrics"].items()}
+    return found
+
+
+def _dropped(part: Mapping[str, Any], keys: tuple[str, ...]) -> dict[str, Any]:
+    return {key: value for key, value in part.items() if key not in keys}

@@ -1,0 +1,119 @@
+"""Titles, labels, units of measure and the order of rows cost nothing: no other plan, no other run, no new draw.
+
+In: the shop. Out: pages, messages, exit codes, the ledger. Holds: runs are real. Not covered: how the page looks (tests/report).
+"""
+
+import pathlib
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from dp_pipelines.errors import RequestError
+from dp_pipelines.jobs.request.request import check
+from dp_pipelines.jobs.spec import job_file, presentation
+from tests.jobs.conftest import Said, Shop, stage
+
+Call = Callable[..., Said]
+
+
+def shown(**changes: Any) -> dict[str, Any]:
+    """The shop's job with titles, labels and an order."""
+    made: Any = stage(title="Weekly <orders>", description="By product.", order_by="orders desc", **changes)
+    made["metrics"]["orders"]["label"] = "Number of orders"
+    made["metrics"]["revenue"] |= {"label": "Revenue", "measure": "EUR"}
+    return {"title": "What the shop sells", "description": "For the board.", "stages": {"weekly": made}}
+
+
+def page_of(folder: pathlib.Path) -> str:
+    """The page in a folder."""
+    return (folder / "report.html").read_text(encoding="utf-8")
+
+
+def test_words_and_the_order_of_rows_are_no_part_of_a_plan_or_of_a_run(shop: Shop) -> None:
+    plain, presented = (check(job_file.load(str(shop.write(**job))), ()) for job in ({}, shown()))
+    assert (plain.content, plain.asked) == (presented.content, presented.asked)
+    limited = check(job_file.load(str(shop.write(**shown(limit=3)))), ())
+    other = shown(limit=3)
+    other["stages"]["weekly"]["order_by"] = "revenue desc"
+    assert limited.content != plain.content  # which rows are published is no presentation
+    assert check(job_file.load(str(shop.write(**other))), ()).content != limited.content
+
+
+def test_a_page_has_the_words_of_its_job_and_is_made_again_with_others_for_free(
+    shop: Shop, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(shop.folder)
+    assert call("run", shop.job, "--output", "out").code == 0
+    before, charged = page_of(shop.folder / "out"), shop.charged()
+    assert "<h1><bdi>shop</bdi></h1>" in before
+    shop.write(**shown())
+    said = call("run", shop.job, "--output", "out")
+    assert said.code == 0
+    command = f"dp-pipelines report {shop.folder / 'out'} --job {shop.job} --output page.html"
+    assert (
+        "the stored page has other titles or names and rows in another order than the job file; to make it again, "
+        in said.err
+    )
+    assert command in said.err
+    assert page_of(shop.folder / "out") == before
+    assert call("report", "out", "--job", shop.job, "--output", "page.html").code == 0
+    page = (shop.folder / "page.html").read_text(encoding="utf-8")
+    for words in ("What the shop sells", "For the board.", "Weekly &lt;orders&gt;", "By product.", "Revenue (EUR)"):
+        assert words in page
+    assert "Number of orders" in page
+    assert ">revenue<" not in page
+    assert shop.charged() == charged
+    shop.write(dataset="other", **shown())
+    assert "is of the dataset 'other', and the release of 'shop'" in call("report", "out", "--job", shop.job).err
+    shop.write(**shown(limit=2))
+    refused = call("report", "out", "--job", shop.job)
+    assert (refused.code, "limit: is not that of the release, so that rows may be missing" in refused.err) == (2, True)
+    assert "is for one folder" in call("report", "out", "out", "--job", shop.job).err
+
+
+def test_an_order_of_rows_that_the_job_has_no_more_is_told_and_left_out_of_a_new_page(
+    shop: Shop, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(shop.folder)
+    shop.write(stages={"weekly": stage(order_by="product desc")})
+    assert call("run", shop.job, "--output", "out").code == 0
+    assert "product desc" in page_of(shop.folder / "out")
+    shop.write()
+    said = call("run", shop.job, "--output", "out").err
+    assert "the stored page has rows in another order than the job file; to make it again, for free" in said
+    assert call("report", "out", "--job", shop.job, "--output", "page.html").code == 0
+    assert "product desc" not in (shop.folder / "page.html").read_text(encoding="utf-8")
+
+
+def test_a_release_made_with_words_has_them_and_says_nothing_on_a_retry(shop: Shop, call: Call) -> None:
+    shop.write(**shown())
+    for _ in range(2):
+        said = call("run", shop.job, "--output", shop.folder / "out")
+        assert (said.code, said.err) == (0, "")
+    page = page_of(shop.folder / "out")
+    assert "<h1><bdi>What the shop sells</bdi></h1>" in page
+    assert "Revenue (EUR)" in page
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"label": "product"}, "is the name of another column too"),
+        ({"label": "Revenue"}, "is the name of another column too"),
+        ({"label": ""}, "must not be empty"),
+        ({"measure": "x" * 41}, "at most 40 characters"),
+        ({"label": "a\x1bb"}, "control"),
+    ],
+)
+def test_labels_that_cannot_stand_on_a_page_are_refused(shop: Shop, change: dict[str, str], words: str) -> None:
+    job = shown()
+    job["stages"]["weekly"]["metrics"]["orders"] |= change
+    with pytest.raises(RequestError, match=words):
+        job_file.load(str(shop.write(**job)))
+
+
+def test_what_a_manifest_says_is_what_the_job_says(shop: Shop) -> None:
+    job = job_file.load(str(shop.write(**shown()))).job
+    assert presentation.of_job(job)["stages"]["weekly"]["metrics"]["revenue"] == {"label": "Revenue", "measure": "EUR"}
+    assert presentation.of_job(job_file.load(str(shop.write())).job) == {}
