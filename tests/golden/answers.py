@@ -54,6 +54,8 @@ SAID_OF_NOISE = (
     "expected_auc",
     "votes",
     "histograms_of",
+    "units_by_size",
+    "half_keep_users_by_bound",
 )
 """What `plan --json` computes from the noise that it prints anyway: tests/planning is about that."""
 
@@ -93,7 +95,7 @@ def digest_of_plan(printed: str) -> str:
     """Return the digest of a plan as the command prints it, without words about it."""
     content = json.loads(printed)
     for stage in content["stages"]:
-        for described in (stage, *stage["metrics"].values()):
+        for described in (stage, stage.get("selection") or {}, *stage["metrics"].values()):
             for key in SAID_OF_NOISE:
                 described.pop(key, None)
     return digest(content)
