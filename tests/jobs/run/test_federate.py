@@ -41,6 +41,7 @@ def model(**changes: object) -> dict[str, Any]:
 CASES: dict[str, dict[str, Any]] = {
     "averaging": model(),
     "every key of averaging": model(
+        title="Dear orders", description="Learned in rounds.",
         fit={
             "rounds": 2, "method": "fedavg", "local_epochs": 2, "local_examples": 3, "local_rate": 0.5, "clip_norm": 1.5,
             "sampling_rate": 0.5, "participation": "hidden", "learning_rate": 0.5, "momentum": 0.5, "average": 1.0,

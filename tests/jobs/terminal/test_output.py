@@ -62,6 +62,9 @@ LASTING = {
 }
 """Commands that leave something, with what they leave."""
 
+ELSEWHERE = {"dataflow"}
+"""Commands that need packages which these tests do not have: tests/examples/test_dataflow.py."""
+
 SLOW = {"run", "sql", "check", "tune", "doctor", "audit"}
 
 
@@ -107,7 +110,7 @@ def ready(shop: Shop) -> Shop:
 
 
 def test_every_command_of_the_parser_is_tried_here() -> None:
-    assert set(commands_of(main.parser())) == {*PRINTING, *LASTING} - {"--help", "--version"}
+    assert set(commands_of(main.parser())) == {*PRINTING, *LASTING, *ELSEWHERE} - {"--help", "--version"}
 
 
 @pytest.mark.parametrize("name", marked(PRINTING))
