@@ -181,7 +181,7 @@ def test_tests_run_in_the_unpacked_sdist(sdist: Path, tmp_path: Path) -> None:
     with tarfile.open(sdist) as archive:
         archive.extractall(tmp_path, filter="data")
     (unpacked,) = tmp_path.iterdir()
-    files = ("docs/test_job_file_keys.py", "examples/test_dataflow.py", "examples/test_schedule.py", "packages")
+    files = ("docs/test_job_file_keys.py", "extensions/dataflow/test_image.py", "examples/test_schedule.py", "packages")
     tests = [f"tests/{name}" for name in files]
     run(
         sys.executable,

@@ -13,11 +13,12 @@ from typing import Any
 
 import pytest
 
-from dp_pipelines import Blocks, ContributionBounds, Count, Plan, Query, RequestError
+from dp_pipelines import ContributionBounds, Count, Plan, PublicPartitions, Query, RequestError
 from dp_pipelines.accounting import accountant
 from dp_pipelines.accounting.mechanism_record import MechanismRecord
 from dp_pipelines.accounting.record_kinds import KINDS as RECORD_KINDS
 from dp_pipelines.audit import audit, records, replay
+from dp_pipelines.metrics.smooth_median import SmoothMedian
 from dp_pipelines.query.train_model import Category, Number, Steps
 from tests.audit.test_audit import KINDS, NORTH, aggregate, broken, model, plan
 
@@ -28,8 +29,12 @@ MANY = {
 AUTO = ContributionBounds(
     max_partitions_contributed="auto", partition_candidates=[1, 4, 16], max_contributions_per_partition=2
 )
-MEDIAN = Blocks(
-    privacy_unit="customer", blocks=100, low=-1.0, high=3.0, aggregate="median", method="smooth_sensitivity"
+MEDIAN = Query(
+    privacy_unit="customer",
+    partition_by="block",
+    partitions=PublicPartitions(keys=[[100]]),
+    bounds=ContributionBounds(max_partitions_contributed=1, max_contributions_per_partition=1),
+    metrics={"value": SmoothMedian(column="output", blocks=100, low=-1.0, high=3.0)},
 )
 SHORT = Steps(steps=20, sampling_rate=0.25, clip_norm=2.0)
 
@@ -43,7 +48,7 @@ PLANS: dict[str, Callable[[], Plan]] = {
         plan,
         weekly=Query(privacy_unit="who", partition_by="k", bounds=AUTO, metrics={"rows": Count()}, partitions=NORTH),
     ),
-    "median": lambda: Plan(epsilon=4.0, delta=1e-6, stages={"median": MEDIAN.query}),
+    "median": lambda: Plan(epsilon=4.0, delta=1e-6, stages={"median": MEDIAN}),
     "rounds of growing budget": lambda: Plan(
         epsilon=4.0, delta=1e-6, stages={"weekly": aggregate()}, runs=3, split="linear"
     ),

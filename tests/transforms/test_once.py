@@ -24,7 +24,6 @@ from dp_pipelines.transforms import (
     PrivateAggregate,
     PrivateCount,
     PublishRelease,
-    SampleAndAggregate,
     SelectPartitions,
     once,
 )
@@ -162,15 +161,10 @@ def test_the_runs_of_a_plan_are_named_and_each_is_drawn_once() -> None:
 
 
 def test_everything_that_draws_is_refused_a_second_time() -> None:
-    from dp_pipelines.extensions.sample_and_aggregate.blocks import Blocks
-
-    blocks = Blocks(privacy_unit="who", blocks=3, low=0.0, high=1.0)
     keys = Query(privacy_unit="who", partition_by="where", bounds=BOUNDS, metrics={})
-    of_blocks = Plan(epsilon=9.0, stages={"s": blocks.query})["s"]
     of_keys = Plan(epsilon=9.0, delta=1e-6, stages={"s": keys})["s"]
     short = PrivateCount(privacy_unit="who", partition_by="where", bounds=BOUNDS, epsilon=9.0, delta=1e-6)
     for transform in (
-        SampleAndAggregate(of_blocks, blocks, len, columns=["x"]),
         SelectPartitions(of_keys, num_shards=1),
         PrivateAggregate(plan()["s"], num_shards=1),
         short,

@@ -63,7 +63,7 @@ LASTING = {
 """Commands that leave something, with what they leave."""
 
 ELSEWHERE = {"dataflow"}
-"""Commands that need packages which these tests do not have: tests/examples/test_dataflow.py."""
+"""Commands that need packages which these tests do not have: tests/extensions/dataflow/test_image.py."""
 
 SLOW = {"run", "sql", "check", "tune", "doctor", "audit"}
 
