@@ -14,6 +14,7 @@ import pytest
 
 from dp_pipelines.jobs.outputs.text_tables import FORMATS
 from tests.engines import cases, setups
+from tests.helpers.extension_folders import needs
 from tests.helpers.forks import command
 
 pytestmark = pytest.mark.slow
@@ -58,6 +59,7 @@ def test_every_output_holds_the_rows_of_the_parquet_file(job: pathlib.Path, opti
     assert table.version() == 1  # one commit a run, and none for the repetition
 
 
+@needs("check")
 def test_a_check_finds_what_the_local_runner_finds(job: pathlib.Path, options: Options) -> None:
     found = []
     for name, more in (("here", []), ("there", options)):

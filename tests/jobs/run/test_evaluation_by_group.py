@@ -15,6 +15,7 @@ import pyarrow.parquet
 import pytest
 
 from dp_pipelines.training import artefact
+from tests.helpers.extension_folders import needs
 from tests.jobs.conftest import Said, Shop
 from tests.jobs.run.test_ledgered_run import opened
 from tests.jobs.run.test_model_training import learnable, model
@@ -65,6 +66,7 @@ def test_a_plan_tells_the_price(shop: Shop, call: Call) -> None:
     assert price["stddev_overall"] == pytest.approx(math.sqrt(3) * price["stddev"])
 
 
+@needs("export")
 def test_the_model_is_used_and_exported_without_the_column(shop: Shop, call: Call) -> None:
     shop.write(stages={"dear": model(features=FEATURES, evaluation={"by": {"column": "note", "groups": ["7"]}})})
     out = shop.folder / "out"

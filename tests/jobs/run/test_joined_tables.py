@@ -22,6 +22,7 @@ from dp_pipelines.jobs.terminal.progress import Progress
 from dp_pipelines.ledger.ledger import DEFAULT_NAME, Ledger
 from dp_pipelines.steps import unit_join, whole_units
 from tests.engines import exact
+from tests.helpers.extension_folders import needs
 from tests.jobs.conftest import Said
 
 Call = Callable[..., Said]
@@ -396,6 +397,7 @@ def test_a_model_is_trained_on_joined_rows_and_predicts_for_such_rows(world: Wor
     assert pyarrow.parquet.read_table(predicted).num_rows == 2
 
 
+@needs("tune")
 def test_a_job_over_tables_is_tuned_and_the_suggested_job_runs(world: World, call: Call) -> None:
     grid = "bounds.max_partitions_contributed=1,2,4"
     said = call("tune", world.write(), "--grid", grid, "--output", world.folder / "tuned", "--ledger", "none")

@@ -15,6 +15,7 @@ from dp_pipelines.jobs.sources import key_lists
 from dp_pipelines.jobs.spec import from_query
 from dp_pipelines.jobs.terminal.progress import Progress
 from dp_pipelines.query.large_list import Condition, LargeList
+from tests.helpers.extension_folders import needs
 from tests.helpers.key_files import key_file
 
 KEYS = [f"page {number:04d}" for number in range(3000)]
@@ -206,6 +207,7 @@ def test_a_missing_file_and_one_without_the_column_are_refused(
     assert "file not found" in refusal(folder, capsys)
 
 
+@needs("tune")
 def test_tuning_over_such_a_list_is_refused(folder: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = job(folder, "views >= 1")
     assert main(["tune", path, "--output", str(folder / "tuned")]) == 2

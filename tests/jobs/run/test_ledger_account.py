@@ -13,6 +13,7 @@ import pyarrow.parquet
 import pytest
 
 from dp_pipelines.ledger.ledger import DEFAULT_NAME, Ledger
+from tests.helpers.extension_folders import needs
 from tests.jobs.conftest import Said, Shop, purchases, stage
 
 Call = Callable[..., Said]
@@ -48,6 +49,7 @@ def test_the_first_run_opens_the_account_and_says_so(fresh: Shop, call: Call) ->
     assert call("run", fresh.job, "--output", fresh.folder / "again").err == ""
 
 
+@needs("sql_select")
 def test_what_a_statement_prints_for_its_account_can_be_run_as_it_stands(
     fresh: Shop, call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:

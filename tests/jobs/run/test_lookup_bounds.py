@@ -18,6 +18,7 @@ from dp_pipelines.jobs.beam_yaml.transforms import DpAggregate
 from dp_pipelines.ledger.ledger import DEFAULT_NAME
 from dp_pipelines.metrics.lookup_bound import LookupBound
 from dp_pipelines.transforms import BoundContributions, PrivateAggregate
+from tests.helpers.extension_folders import needs
 from tests.jobs.conftest import Said, Shop, stage
 
 Call = Callable[..., Said]
@@ -284,6 +285,7 @@ def test_a_column_of_the_rows_with_the_name_of_ours_is_refused(stores: Shop, cal
     assert "which the rows already have; rename that column" in said.err
 
 
+@needs("tune")
 def test_the_best_by_such_a_sum_and_tuning_it_are_refused(stores: Shop, call: Call) -> None:
     best = {"metrics": {"revenue": REVENUE}, "best": {"k": 1, "by": "revenue"}, "partition_by": ["store"]}
     said = call("plan", write(stores, **best, partitions={"public": [["town"], ["mall"]]}))

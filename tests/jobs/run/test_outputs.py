@@ -18,6 +18,7 @@ from dp_pipelines.jobs.outputs.outputs import Outputs
 from dp_pipelines.jobs.outputs.text_tables import FORMATS
 from dp_pipelines.jobs.request.request import check
 from dp_pipelines.jobs.spec import job_file
+from tests.helpers.extension_folders import needs
 from tests.jobs.conftest import Said, Shop, stage
 
 Call = Callable[..., Said]
@@ -159,6 +160,7 @@ def test_made_up_rows_are_in_no_text(shop: Shop, call: Call) -> None:
     assert not {path.suffix for path in (shop.folder / "out").iterdir()} & {".csv", ".jsonl"}
 
 
+@needs("sql_select")
 def test_a_statement_has_copies_too(shop: Shop, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(shop.folder)
     statement = "SELECT product, count(*) AS orders FROM 'data/*.parquet' GROUP BY ALL"

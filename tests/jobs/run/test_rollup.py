@@ -16,6 +16,7 @@ import pytest
 import dp_pipelines as dp
 from dp_pipelines.jobs.session.session import Session
 from dp_pipelines.release.staging import sorted_by_key
+from tests.helpers.extension_folders import needs
 from tests.jobs.conftest import Said, Shop, purchases, stage
 from tests.report.page import Page
 
@@ -172,6 +173,7 @@ def selected(groups: str, **changes: Any) -> dict[str, Any]:
     return {**SELECTED, "select": str(SELECTED["select"]).format(groups), **changes}
 
 
+@needs("sql_select")
 def test_levels_of_a_statement_have_the_plan_of_the_stage(shop: Shop, call: Call) -> None:
     said = {name: METRICS[name] for name in ("orders", "revenue")}
     wanted = call("plan", shop.write(stages={"weekly": rolled(metrics=said, partitions={"private": {}})}), "--json")
@@ -194,6 +196,7 @@ WRONG_STATEMENTS = [
 ]
 
 
+@needs("sql_select")
 @pytest.mark.parametrize(("groups", "beside", "said"), WRONG_STATEMENTS)
 def test_what_is_wrong_with_levels_of_a_statement_is_told_where_it_stands(
     shop: Shop, call: Call, groups: str, beside: dict[str, Any], said: str
@@ -241,6 +244,7 @@ def test_a_clamp_by_partition_is_refused(shop: Shop, call: Call) -> None:
     assert "each finest partition has a scale of its own, so sums do not add up" in told.err
 
 
+@needs("tune")
 def test_tune_predicts_no_levels(shop: Shop, call: Call) -> None:
     grid = ["--grid", "bounds.max_partitions_contributed=1,2"]
     told = call("tune", shop.write(stages={"weekly": rolled()}), *grid, "--output", shop.folder / "tuned")

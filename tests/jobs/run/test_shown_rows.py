@@ -20,6 +20,7 @@ from dp_pipelines.jobs.beam_yaml.transforms import DpAggregate
 from dp_pipelines.jobs.session.session import Session
 from dp_pipelines.ledger.ledger import DEFAULT_NAME, Ledger
 from dp_pipelines.release.shown_rows import ShownRows
+from tests.helpers.extension_folders import needs
 from tests.jobs.conftest import Said, Shop, purchases, stage
 from tests.jobs.run.test_ledgered_run import files_of, killed
 from tests.report.page import Page
@@ -194,6 +195,7 @@ def test_public_lists_totals_the_best_the_top_and_lists_have_their_rows_chosen_t
     assert "o group is shown: none of those that were released passes the condition of the job" in text
 
 
+@needs("tune")
 @pytest.mark.usefixtures("rare_false_alarms")
 def test_the_plan_the_audit_and_the_verification_are_those_of_the_job_without_it(shop: Shop, call: Call) -> None:
     plain = call("plan", job(shop), "--json")

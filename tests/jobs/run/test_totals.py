@@ -12,6 +12,7 @@ import dp_pipelines as dp
 from dp_pipelines.jobs.beam_yaml.transforms import DpAggregate
 from dp_pipelines.ledger.ledger import DEFAULT_NAME
 from dp_pipelines.transforms import PrivateAggregate, PrivateCount, PublishRelease
+from tests.helpers.extension_folders import needs
 from tests.jobs.conftest import Said, Shop, stage
 from tests.jobs.test_every_metric import EXAMPLES, example, tasted
 from tests.report.page import Page
@@ -84,6 +85,7 @@ def test_a_table_without_rows_or_of_nulls_releases_noise(shop: Shop, call: Call,
     assert abs(row["revenue"]) < FAR * row["revenue_stddev"]
 
 
+@needs("tune")
 def test_it_is_tuned(shop: Shop, call: Call) -> None:
     job = shop.write(stages={"overall": total()})
     grid = "bounds.max_contributions_per_partition=2,30"

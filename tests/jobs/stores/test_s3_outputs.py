@@ -22,6 +22,7 @@ from dp_pipelines.jobs.stores.s3_folder import S3Folder
 from dp_pipelines.ledger.ledger import DEFAULT_NAME, Ledger
 from dp_pipelines.release import manifest
 from tests.helpers import object_stores
+from tests.helpers.extension_folders import needs
 from tests.helpers.object_stores import BUCKET, SECRET, Store
 from tests.jobs.conftest import Said, Shop
 
@@ -131,6 +132,7 @@ def test_a_place_that_is_none_is_refused_unpaid(shop: Shop, store: Store, call: 
     assert SECRET not in said.err
 
 
+@needs("check", "sql_select")
 def test_other_commands_refuse_a_bucket(shop: Shop, store: Store, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(shop.folder)
     url = f"s3://{BUCKET}/one"
