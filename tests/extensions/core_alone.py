@@ -44,11 +44,17 @@ def copied(folder: pathlib.Path, deleted: Sequence[str]) -> None:
 
 
 def linked(folder: pathlib.Path) -> pathlib.Path:
-    """Return a folder in which the package of a copy is one folder, as it is where it is installed."""
+    """Make the package of a copy one folder, as it is where it is installed; return a folder that holds nothing but it, for mypy.
+
+    Else Python would look for the parts that are folders of their own in the checkout.
+    """
     package = folder / "build" / "tree" / "dp_pipelines"
     package.mkdir(parents=True)
-    for part in (*(folder / "dp_pipelines").iterdir(), folder / "transforms", folder / "jobs"):
+    parts = [folder / "transforms", folder / "jobs"]
+    for part in (*(folder / "dp_pipelines").iterdir(), *parts):
         (package / part.name).symlink_to(part)
+    for part in parts:
+        (folder / "dp_pipelines" / part.name).symlink_to(part)
     return package.parent
 
 
@@ -58,7 +64,7 @@ def works(deleted: Sequence[str], tests: Sequence[str], workers: int) -> bool:
         folder = pathlib.Path(place)
         copied(folder, deleted)
         tree = linked(folder)
-        variables = {**os.environ, "PYTHONPATH": os.pathsep.join((str(tree), str(folder)))}
+        variables = {**os.environ, "PYTHONPATH": str(folder)}
         variables.pop("PYTHONDONTWRITEBYTECODE", None)
         print(f"without {', '.join(deleted)}", flush=True)
         types = ["mypy", "--config-file", str(folder / "setup.cfg"), "--cache-dir", str(folder / "build" / "mypy")]
