@@ -31,6 +31,7 @@ from dp_pipelines.jobs.sources import public_tables, source_files
 from dp_pipelines.jobs.spec.validation_errors import nearest
 from dp_pipelines.jobs.terminal.silence import silence
 from dp_pipelines.kernels import shard
+from dp_pipelines.kernels.columns import csv_lines
 from dp_pipelines.kernels.columns.column_types import readable
 from dp_pipelines.kernels.columns.csv_format import CsvFormat
 from dp_pipelines.release import staging
@@ -238,8 +239,8 @@ def _batch_rows(file: pa.parquet.ParquetFile, columns: Sequence[str]) -> int:
 class _Csv(_Files):
     def __init__(self, files: Sequence[str], declared: Mapping[str, str], form: CsvFormat, ids: Sequence[str]) -> None:
         self.files, self.declared, self.form = files, declared, form
-        there = source_files.csv_columns(files, form)
-        absent = {name for name in ids if there is not None and name not in there}
+        headers = [_header(path, form) for path in files]
+        absent = {name for name in ids if any(header is not None and name not in header for header in headers)}
         kinds = {name: source_files.TYPES.get(kind, pa.null()) for name, kind in declared.items() if name not in absent}
         self.schema = pa.schema(kinds.items())
 
@@ -255,6 +256,16 @@ class _Csv(_Files):
 
     def size(self, columns: Sequence[str]) -> int:
         return sum(os.path.getsize(path) for path in self.files)
+
+
+def _header(path: str, form: CsvFormat) -> tuple[str, ...] | None:
+    """Return the columns of a CSV file; None where its header cannot be read, which `_Csv.check` tells."""
+    try:
+        with source_files.stream_of(path) as stream:
+            header = csv_lines.header(csv_lines.start_of(compressed.plain(path, stream)), form)
+    except compressed.DAMAGES:
+        return None
+    return None if header is None else header.names
 
 
 def _csv_types(given: argparse.Namespace, model: Artefact) -> dict[str, str]:

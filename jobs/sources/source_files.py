@@ -406,18 +406,6 @@ def look_at_csv(
     return dataclasses.replace(_of_lines(files, types, sum(sizes), rows, CsvReader(form)), undeclared=undeclared)
 
 
-def csv_columns(files: Sequence[str], form: CsvFormat = DEFAULT) -> frozenset[str] | None:
-    """Return the columns that all CSV files have; None where a header cannot be read.
-
-    Args:
-        files: paths.
-        form: how the files are written.
-    """
-    headers = [found and found[0] for found in each(lambda path: _header(path, form), files)]
-    known = [frozenset(header) for header in headers if header is not None]
-    return frozenset.intersection(*known) if known and len(known) == len(headers) else None
-
-
 def look_at_json_lines(files: Sequence[str], declared: Mapping[str, str], form: CsvFormat = DEFAULT) -> Source:
     """The declared schema of files of JSON lines, in which nothing is public but their names.
 
