@@ -111,6 +111,17 @@ def layouts_of(queries: Mapping[str, Query], shown: Mapping[str, object]) -> dic
     return layouts
 
 
+def columns_of(names: Sequence[str], layout: CsvLayout, *, interval: bool) -> list[str]:
+    """Return the columns of a file.
+
+    Args:
+        names: the columns of the published table.
+        layout, interval: as for `cells_of`.
+    """
+    after = {numbers.stddev: numbers.interval for numbers in layout.numbers} if interval else {}
+    return [column for name in names for column in (name, *after.get(name, ()))]
+
+
 def cells_of(table: pa.Table, layout: CsvLayout, *, rounded: bool, interval: bool) -> dict[str, pa.Array]:
     """Return the cells of a table by column, in the order of the file.
 
@@ -137,12 +148,8 @@ def cells_of(table: pa.Table, layout: CsvLayout, *, rounded: bool, interval: boo
     if rounded and layout.compared:
         rows = [comparison_cells(row) for row in table.select(list(layout.compared)).to_pylist()]
         made |= {name: pa.array([row[name] for row in rows], pa.string()) for name in layout.compared}
-    after = {numbers.stddev: numbers.interval for numbers in layout.numbers} if interval else {}
-    cells: dict[str, pa.Array] = {}
-    for name in table.column_names:
-        cells[name] = made[name] if name in made else csv_texts_of(table.column(name))
-        cells |= {end: made[end] for end in after.get(name, ())}
-    return cells
+    columns = columns_of(table.column_names, layout, interval=interval)
+    return {name: made[name] if name in made else csv_texts_of(table.column(name)) for name in columns}
 
 
 def _as_published(table: pa.Table, numbers: NumberColumns) -> dict[str, pa.Array]:

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet
 
 from dp_pipelines.jobs.outputs import text_tables
-from dp_pipelines.jobs.outputs.csv_columns import CsvLayout, cells_of
+from dp_pipelines.jobs.outputs.csv_columns import CsvLayout, cells_of, columns_of
 from dp_pipelines.jobs.outputs.text_tables import CsvText, in_quotation_marks, write_lines
 from dp_pipelines.jobs.outputs.wide_table import SEPARATOR, grid_of
 
@@ -101,7 +101,7 @@ class SpreadsheetCsv(CsvText):
     def _repeated(self, schema: pa.Schema) -> list[str]:
         """Return the columns that a grid has for each value of the last key: all but standard deviations."""
         left_out = {*self.layout.keys, *(numbers.stddev for numbers in self.layout.numbers)}
-        columns = cells_of(schema.empty_table(), self.layout, **self._digits)
+        columns = columns_of(schema.names, self.layout, interval=self.interval)
         return [name for name in columns if name not in left_out]
 
     @property
@@ -139,8 +139,7 @@ class SpreadsheetCsv(CsvText):
             if wide:
                 self._write_grid(file.read(), sink)
                 return
-            empty = cells_of(file.schema_arrow.empty_table(), self.layout, **self._digits)
-            self._write_header(list(empty), sink)
+            self._write_header(columns_of(file.schema_arrow.names, self.layout, interval=self.interval), sink)
             for batch in file.iter_batches(batch_size=text_tables.ROWS):
                 self._write_cells(cells_of(pa.table(batch), self.layout, **self._digits), sink)
 

@@ -346,3 +346,17 @@ def test_options_that_are_all_left_out_are_none() -> None:
     assert both.formats == ("jsonl", "csv")
     assert both.spreadsheet == (1, SpreadsheetOptions(bom=True))
     assert both.model_dump(mode="json", exclude_defaults=True) == {"files": ["jsonl", {"csv": {"bom": True}}]}
+
+
+@pytest.mark.parametrize("name", [name for name in everything().column_names if name != "list"])
+def test_a_key_of_any_type_can_be_either_key_of_a_grid(tmp_path: pathlib.Path, name: str) -> None:
+    keys = everything().column(name).unique()
+    made = {"k": keys, "v": pa.array(range(len(keys))), "orders": pa.array([1.0] * len(keys))}
+    table = pa.table({**made, "orders_stddev": pa.array([1.0] * len(keys))})
+    for names in (("k", "v"), ("v", "k")):
+        path, _ = written(tmp_path, table, CsvLayout(keys=names, numbers=(ORDERS,)), wide=True, rounded=True)
+        header, *body = rows_of(path)
+        assert len(set(header)) == len(header) == len(keys) + 1
+        assert sorted(cell for row in body for cell in row[1:]) == [""] * (len(keys) ** 2 - len(keys)) + ["1"] * len(
+            keys
+        )

@@ -204,6 +204,14 @@ def test_made_up_rows_are_in_no_text_and_describe_names_the_format(shop: Shop, c
     assert "the same tables as csv" in page.read_text()
 
 
+def test_a_key_that_text_cannot_hold_is_refused_as_by_csv_without_options(shop: Shop, call: Call) -> None:
+    weekly = stage(partition_by=["store", "blob"])
+    shop.write(stages={"weekly": weekly}, columns={"blob": "CAST(product AS BLOB)"}, outputs=options(**ALL))
+    said = call("plan", shop.job)
+    assert said.code == 2
+    assert "column 'blob' of table 'weekly' is binary, which CSV cannot hold; cast it first" in said.err
+
+
 def test_a_comparison_has_its_digits_too(shop: Shop, call: Call) -> None:
     weekly = stage(
         partitions={"public": [["p0"], ["p1"]]},
