@@ -5,7 +5,7 @@ Holds: released numbers only; what is not known is a dash. Not covered: the tabl
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from markupsafe import Markup
@@ -107,6 +107,37 @@ def cells(row: Mapping[str, Any]) -> dict[str, str]:
         "ratio": _interval(ratio, _digits(ratio)),
         "reading": _reading(difference),
     }
+
+
+def comparison_cells(row: Mapping[str, Any]) -> dict[str, str]:
+    """Return the numbers of a row of a published comparison for a file, with the digits that tables on the page show.
+
+    Args:
+        row: a value for each of `query.compare.number_columns`.
+
+    Returns:
+        texts without separators, empty where there is no number.
+
+    >>> comparison_cells({"value": 17.4061, "difference": 3.2612, "difference_low": 2.4912, "difference_high": 4.0212})
+    {'value': '17.41', 'difference': '3.26', 'difference_low': '2.49', 'difference_high': '4.02'}
+    """
+    numbers = {name: _finite(value) for name, value in row.items()}
+    digits = {
+        contrast: _digits(
+            [None, *(_first(numbers, (f"{contrast}{of}_{end}" for of in ("", "_noise"))) for end in ("low", "high"))]
+        )
+        for contrast in ("difference", "ratio")
+    }
+    texts = {}
+    for name, number in numbers.items():
+        text = _number(number, digits["ratio" if name.startswith("ratio") else "difference"])
+        texts[name] = "" if text == UNKNOWN else text.replace(",", "")
+    return texts
+
+
+def _first(numbers: Mapping[str, float | None], names: Iterable[str]) -> float | None:
+    """Return the number of the first name that has one."""
+    return next((number for name in names if (number := numbers.get(name)) is not None), None)
 
 
 def plot(rows: Sequence[Mapping[str, Any]], baseline: str) -> Markup | None:

@@ -4,6 +4,7 @@ In: released values and standard deviations of their noise. Out: text. Holds: no
 as a dash.
 """
 
+import decimal
 import math
 from collections.abc import Callable, Sequence
 
@@ -64,6 +65,38 @@ def with_error_bar(value: float | None, stddev: float | None, *, grouped: bool =
     if value is None or not math.isfinite(value) or not (stddev is None or math.isnan(stddev)):
         return "-"
     return _alone(value, grouped)  # it was chosen among candidates, and has no error bar
+
+
+def rounded_cells(value: float | None, stddev: float | None, *, whole: bool = False) -> tuple[str, str, str, str]:
+    """Return a number, its standard deviation and both ends of its error bar for a file, with the digits that tables show.
+
+    Args:
+        value, stddev, whole: as for `error_bar_parts`.
+
+    Returns:
+        texts without separators, empty where there is no number. A number that was chosen among candidates stands alone.
+
+    >>> rounded_cells(2087.7, 3.5), rounded_cells(2087.7, 3.5, whole=True)
+    (('2087.7', '3.5', '2080.8', '2094.6'), ('2088', '3.5', '2081', '2095'))
+    >>> rounded_cells(2.5, None), rounded_cells(None, 1.0)
+    (('2.5', '', '', ''), ('', '', '', ''))
+    """
+    parts = error_bar_parts(value, stddev, whole=whole)
+    if parts is None:
+        alone = with_error_bar(value, stddev)
+        return ("" if alone == "-" else alone), "", "", ""
+    assert stddev is not None
+    middle, bar = map(decimal.Decimal, parts)
+    form = ".15g" if any("e" in part for part in parts) else "f"  # a float does not tell more digits
+    low, high = (format(end, form) for end in (middle - bar, middle + bar))
+    low, high = (end if end.strip("-0.") else end.removeprefix("-") for end in (low, high))
+    return parts[0], _stddev_text(stddev), low, high
+
+
+def _stddev_text(stddev: float) -> str:
+    """Return a standard deviation with two digits, and all of those before the point."""
+    digits = max(0, 1 - math.floor(math.log10(stddev))) if stddev > 0 else 0
+    return f"{stddev:.1e}" if digits > MOST_DECIMALS else _fixed(stddev, digits, False)
 
 
 def public_number(value: object) -> str:

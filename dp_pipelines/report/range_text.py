@@ -32,14 +32,46 @@ def range_in_words(low: float, high: float) -> str:
     >>> range_in_words(5.0, 5.0), range_in_words(float("nan"), float("nan"))
     ('5.00', '-')
     """
+    first, last = _ends(low, high)
+    if not first or not last:
+        return f"at least {first}" if first else "-"
+    return first if high == low else f"{first} … {last}"
+
+
+def range_cells(estimate: float, low: float, high: float, *, whole: bool = False) -> tuple[str, str, str]:
+    """Return an estimate and both ends of its range for a file, rounded as on the page.
+
+    Args:
+        estimate: of the true number.
+        low, high: the ends; NaN for none.
+        whole: whether the true number is whole, such as one of people.
+
+    Returns:
+        texts without separators, empty where there is no number.
+
+    >>> range_cells(1120.3, 1050.4, 1189.2), range_cells(4.26, 3.91, 4.79, whole=True)
+    (('1120', '1050', '1190'), ('4', '3', '5'))
+    """
+    middle, (first, last) = estimate_in_words(estimate, low, high), _ends(low, high)
+    texts = [text.replace(",", "") for text in ("" if middle == "-" else middle, first, last)]
+    if whole:
+        ways: tuple[Callable[[float], int], ...] = (round, math.floor, math.ceil)
+        texts = [
+            str(to(float(text))) if text and "e" not in text else text for text, to in zip(texts, ways, strict=True)
+        ]
+    return texts[0], texts[1], texts[2]
+
+
+def _ends(low: float, high: float) -> tuple[str, str]:
+    """Return both ends of a range, rounded outwards to what its width leaves certain; empty for none."""
     if not math.isfinite(low):
-        return "-"
+        return "", ""
     if not math.isfinite(high):
-        return f"at least {_rounded(low, _step(max(abs(low), 1e-300) / 10), math.floor)}"
+        return _rounded(low, _step(max(abs(low), 1e-300) / 10), math.floor), ""
     step = _step(high - low if high > low else max(abs(low), 1.0) / 10)
     if high == low:
-        return _rounded(low, step, round)
-    return f"{_rounded(low, step, math.floor)} … {_rounded(high, step, math.ceil)}"
+        return _rounded(low, step, round), _rounded(low, step, round)
+    return _rounded(low, step, math.floor), _rounded(high, step, math.ceil)
 
 
 def estimate_in_words(estimate: float, low: float, high: float) -> str:

@@ -48,6 +48,7 @@ class Preparation:
         unit_columns: over the rows of one unit, in SQL.
         max_rows_per_unit: the most rows of one unit that windows see.
         examples_where: which rows become examples, in SQL.
+        row_id: a column of the source that tells rows of one unit apart, if the job declares one.
     """
 
     source: Mapping[str, str] = FrozenMapping({})
@@ -61,6 +62,7 @@ class Preparation:
     examples_where: str | None = None
     csv: Mapping[str, Any] = FrozenMapping({})
     lookups: Sequence[Mapping[str, Any]] = ()
+    row_id: str | None = None
 
     def __post_init__(self) -> None:
         for name in ("source", "columns", "unit_columns"):
@@ -77,7 +79,7 @@ class Preparation:
         if any(len(value) != 2 or not all(isinstance(text, str) for text in value) for value in params.values()):
             raise RequestError(field="preparation.params", message="must map names to types and texts")
         object.__setattr__(self, "params", FrozenMapping(params))
-        for name in ("where", "lookup", "examples_where"):
+        for name in ("where", "lookup", "examples_where", "row_id"):
             if not isinstance(getattr(self, name), str | None):
                 raise RequestError(field=f"preparation.{name}", message="must be a text")
         if not isinstance(self.quoted, bool):
@@ -116,7 +118,7 @@ class Preparation:
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         plain = {name: dict(value) if isinstance(value, Mapping) else value for name, value in fields.items()}
         plain["lookups"] = [dict(table) for table in self.lookups]
-        for name in ("csv", "lookups"):  # earlier versions do not know them
+        for name in ("csv", "lookups", "row_id"):  # earlier versions do not know them
             if not plain[name]:
                 del plain[name]
         plain["params"] = {name: list(value) for name, value in self.params.items()}

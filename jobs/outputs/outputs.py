@@ -14,9 +14,11 @@ import pyarrow as pa
 
 from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs.outputs import extension_output
+from dp_pipelines.jobs.outputs.csv_columns import CsvLayout
 from dp_pipelines.jobs.outputs.extension_output import BoundOutput, transaction_of
 from dp_pipelines.jobs.outputs.release_place import ReleasePlace
-from dp_pipelines.jobs.outputs.text_tables import FORMATS
+from dp_pipelines.jobs.outputs.spreadsheet_csv import SpreadsheetCsv
+from dp_pipelines.jobs.outputs.text_tables import FORMATS, CsvText, TextFormat
 from dp_pipelines.jobs.spec.job_file import JobFile
 from dp_pipelines.jobs.spec.job_parameters import Value
 from dp_pipelines.jobs.spec.output_models import OutputsModel
@@ -32,11 +34,13 @@ class Outputs:
     Args:
         tables: the columns of each published table.
         files: names of text formats.
+        spreadsheets: how CSV of each table is written, where the job gives it options.
         elsewhere: where extensions publish the tables, by the key of the job file.
     """
 
     tables: Mapping[str, pa.Schema] = dataclasses.field(default_factory=dict)
     files: tuple[str, ...] = ()
+    spreadsheets: Mapping[str, SpreadsheetCsv] = dataclasses.field(default_factory=dict)
     elsewhere: Mapping[str, BoundOutput] = dataclasses.field(default_factory=dict)
 
     def copies(self, published: Mapping[str, pathlib.Path], folder: pathlib.Path) -> dict[str, pathlib.Path]:
@@ -53,9 +57,25 @@ class Outputs:
         for form in self.files:
             for name in self.tables:
                 made = folder / f"{name}.{form}"
-                FORMATS[form].write(published[f"{name}{PARQUET}"], made)
+                self._format(form, name).write(published[f"{name}{PARQUET}"], made)
                 found[made.name] = made
         return found
+
+    def _format(self, form: str, name: str) -> TextFormat:
+        """Return how a table is written in a format."""
+        return self.spreadsheets.get(name, FORMATS[form]) if form == CsvText.name else FORMATS[form]
+
+    def notes(self, published: Mapping[str, pathlib.Path]) -> dict[str, str]:
+        """Return what a job asks for that its released rows do not allow, in words, by the name of the copy.
+
+        Args:
+            published: the staged file of each published name.
+        """
+        notes = {}
+        for name, spreadsheet in self.spreadsheets.items():
+            if why := spreadsheet.why_long(published[f"{name}{PARQUET}"]):
+                notes[f"{name}.{CsvText.name}"] = f"is not wide: it {why}"
+        return notes
 
     def refuse_place(self, place: ReleasePlace) -> None:
         """Refuse an output folder that has a table of the job in it, or is in one.
@@ -118,12 +138,15 @@ class Outputs:
         }
 
 
-def bind(file: JobFile, tables: Mapping[str, pa.Schema], values: Mapping[str, Value]) -> Outputs:
+def bind(
+    file: JobFile, tables: Mapping[str, pa.Schema], layouts: Mapping[str, CsvLayout], values: Mapping[str, Value]
+) -> Outputs:
     """What a job publishes beside Parquet.
 
     Args:
         file: the job.
         tables: the columns of each published table.
+        layouts: which of them are what.
         values: of the parameters.
 
     Raises:
@@ -133,14 +156,18 @@ def bind(file: JobFile, tables: Mapping[str, pa.Schema], values: Mapping[str, Va
     if said is None:
         return Outputs()
     elsewhere = {name: _bound(file, said, name, values) for name in said.places}
-    found = Outputs(tables=dict(tables), files=tuple(said.files or ()), elsewhere=elsewhere)
+    spreadsheets = {}
+    if said.spreadsheet is not None:
+        options = said.spreadsheet[1].model_dump()
+        spreadsheets = {name: SpreadsheetCsv(layout=layouts[name], **options) for name in tables}
+    found = Outputs(tables=dict(tables), files=said.formats, spreadsheets=spreadsheets, elsewhere=elsewhere)
     if not tables:
         message, hint = (
             "has no table to publish: the job trains models only",
             "drop it, or add a stage of kind aggregate",
         )
         raise file.error(("outputs",), RequestError(field="", message=message, hint=hint))
-    raise_all([*_taken_names(file, found), *_refused(file, found)])
+    raise_all([*_taken_names(file, found), *_refused(file, found), *_refused_options(file, said, found)])
     return found
 
 
@@ -152,6 +179,15 @@ def _refused(file: JobFile, outputs: Outputs) -> Iterator[RequestError]:
         for key, (column, message, hint) in (*of_files, *of_others):
             told = RequestError(field="", message=f"column {column!r} of table {name!r} {message}", hint=hint)
             yield file.error(("outputs", key), told)
+
+
+def _refused_options(file: JobFile, said: OutputsModel, outputs: Outputs) -> Iterator[RequestError]:
+    """What the options of CSV ask for and a table cannot have."""
+    place = said.spreadsheet[0] if said.spreadsheet is not None else 0
+    for name, spreadsheet in outputs.spreadsheets.items():
+        for option, message, hint in spreadsheet.refused_options(outputs.tables[name]):
+            error = RequestError(field="", message=f"table {name!r} {message}", hint=hint)
+            yield file.error(("outputs", "files", place, CsvText.name, option), error)
 
 
 def _taken_names(file: JobFile, outputs: Outputs) -> Iterator[RequestError]:

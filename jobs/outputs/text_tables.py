@@ -2,7 +2,8 @@
 
 In: a Parquet file of a release. Out: a text file of the same rows. Holds: the bytes depend on the table alone; a null, an empty
 text and an empty list stay three things; every number can be read back as it was; what a format cannot hold is refused by type,
-before a row is read. Not covered: what programs make of a cell that begins with = (docs/outputs.md).
+before a row is read. Not covered: what programs make of a cell that begins with = (docs/outputs.md); rounded numbers and wide
+tables (`spreadsheet_csv`).
 """
 
 import abc
@@ -80,9 +81,14 @@ class TextFormat(abc.ABC):
 
 
 class CsvText(TextFormat):
-    """UTF-8 with commas and a header line; a null is an empty cell, an empty text is `""`; a list is a JSON array."""
+    """UTF-8 with commas and a header line; a null is an empty cell, an empty text is `""`; a list is a JSON array.
+
+    Attributes:
+        delimiter: the character between cells.
+    """
 
     name, called = "csv", "CSV"
+    delimiter: str = ","
 
     def refused(self, schema: pa.Schema) -> Iterator[tuple[str, str, str]]:
         """See `TextFormat`."""
@@ -95,9 +101,17 @@ class CsvText(TextFormat):
         """See `TextFormat`."""
         with pa.parquet.ParquetFile(table) as file, to.open("wb") as sink:
             header = csv_cells_of(file.schema_arrow.empty_table())
-            with pa.csv.CSVWriter(sink, header.schema) as writer:
+            options = pa.csv.WriteOptions(delimiter=self.delimiter)
+            with pa.csv.CSVWriter(sink, header.schema, write_options=options) as writer:
                 for batch in file.iter_batches(batch_size=ROWS):
                     writer.write_table(csv_cells_of(pa.table(batch)))
+
+
+class TsvText(CsvText):
+    """The same with tabs between cells, which the other formats of a job's files do not need."""
+
+    name, called = "tsv", "TSV"
+    delimiter = "\t"
 
 
 class JsonLinesText(TextFormat):
@@ -109,7 +123,7 @@ class JsonLinesText(TextFormat):
         """See `TextFormat`."""
         with pa.parquet.ParquetFile(table) as file, to.open("wb") as sink:
             for batch in file.iter_batches(batch_size=ROWS):
-                _write_lines(json_lines_of(pa.table(batch)), sink)
+                write_lines(json_lines_of(pa.table(batch)), sink)
 
 
 def csv_cells_of(table: pa.Table) -> pa.Table:
@@ -119,6 +133,27 @@ def csv_cells_of(table: pa.Table) -> pa.Table:
         table: of columns that are `held`.
     """
     return pa.table({name: _cells(column) for name, column in zip(table.column_names, table.columns, strict=True)})
+
+
+def csv_texts_of(column: pa.ChunkedArray) -> pa.Array:
+    r"""Return the cells of a column as `CsvText` writes them: texts in quotation marks; a null is an empty text.
+
+    Args:
+        column: of a type that is `held`, with rows that are few enough for one array.
+
+    >>> print(*csv_texts_of(pa.chunked_array([["a", "", None, "b,c"]])).to_pylist(), sep=";")
+    "a";"";;"b,c"
+    >>> csv_texts_of(pa.chunked_array([[2.0, None]])).to_pylist()
+    ['2', '']
+    """
+    cells = _cells(column)
+    texts = in_quotation_marks(cells) if pa.types.is_string(cells.type) else pc.cast(cells, pa.string())
+    return pc.fill_null(texts, "")
+
+
+def in_quotation_marks(texts: pa.Array) -> pa.Array:
+    """Return texts as cells of CSV; null stays null."""
+    return pc.binary_join_element_wise('"', pc.replace_substring(texts, '"', '""'), '"', "")
 
 
 def json_lines_of(table: pa.Table) -> pa.Array:
@@ -220,7 +255,8 @@ def _is_instant(kind: pa.DataType) -> bool:
     return pa.types.is_timestamp(kind) and kind.tz is not None
 
 
-def _write_lines(lines: pa.Array, sink: BinaryIO) -> None:
+def write_lines(lines: pa.Array, sink: BinaryIO) -> None:
+    """Write texts, each with a line feed behind it."""
     sink.write("".join(f"{line}\n" for line in lines.to_pylist()).encode())
 
 

@@ -1,9 +1,9 @@
 """`dp-pipelines predict`: apply a published model to new rows.
 
 In: the folder of a model, files of rows like those of the job that trained it (or of examples), an output file. Out: a
-Parquet file with the unit, the requested columns and the prediction for each example. Holds: memory does not grow with
-the input: rows are processed table by table or, if the model needs windows, by shards of whole units in a private
-folder beside the output; the file is written completely or not at all. Not covered: the guarantee of the release: a
+Parquet or text file with the declared ids, the requested columns and the prediction for each example. Holds: memory does
+not grow with the input: rows are processed table by table or, if the model needs windows, by shards of whole units in a
+private folder beside the output; the file is written completely or not at all. Not covered: the guarantee of the release: a
 prediction is computed from one unit's own rows.
 """
 
@@ -22,14 +22,16 @@ import pyarrow.parquet
 
 from dp_pipelines import interrupts
 from dp_pipelines.disk_errors import reason_of, told_of_disk
+from dp_pipelines.engine import compressed
 from dp_pipelines.errors import DamagedInputError, RequestError
-from dp_pipelines.jobs.outputs.text_tables import CsvText, JsonLinesText
+from dp_pipelines.jobs.outputs.text_tables import CsvText, JsonLinesText, TextFormat, TsvText
 from dp_pipelines.jobs.predict import preprocessing
 from dp_pipelines.jobs.predict.preprocessing import Prepared
 from dp_pipelines.jobs.sources import public_tables, source_files
 from dp_pipelines.jobs.spec.validation_errors import nearest
 from dp_pipelines.jobs.terminal.silence import silence
 from dp_pipelines.kernels import shard
+from dp_pipelines.kernels.columns import csv_lines
 from dp_pipelines.kernels.columns.column_types import readable
 from dp_pipelines.kernels.columns.csv_format import CsvFormat
 from dp_pipelines.release import staging
@@ -49,6 +51,8 @@ BATCH_ROWS = 2**17
 SHARD_BYTES = 64 * 2**20
 MOST_SHARDS = 256
 """How many files are open at a time."""
+
+PARQUET = ".parquet"
 
 SALT = 0x707265646963740A
 """Decides where a unit is put, and so the order of predictions, and nothing else."""
@@ -104,6 +108,7 @@ def _predict(given: argparse.Namespace) -> Predicted:
     model = artefact.load(folder)
     jax_model = scoring.own_code(model.task, given.jax_model, "--jax-model")
     output = staging.local_path(given.output)
+    text = _text_format(output)
     staging.refuse_existing(output)
     results, examples = _examples(given, model, _input(given, model))
     said = {name for name in artefact.RESULTS if name in results}
@@ -126,7 +131,7 @@ def _predict(given: argparse.Namespace) -> Predicted:
 
     with private_folder(output) as beside:
         rows, columns = _write((predicted(table) for table in examples(beside)), beside / "predictions")
-        staging.give_name(_as_named(beside / "predictions", output), output)
+        staging.give_name(_as_named(beside / "predictions", text, output), output)
     made_up = MADE_UP in model.privacy.not_covered
     return Predicted(model=folder, output=output, rows=rows, columns=columns, made_up=made_up)
 
@@ -164,10 +169,16 @@ def _input(given: argparse.Namespace, model: Artefact) -> "_Files":
             field=f"input {given.input!r}", message="matches both CSV and other files", hint="choose files of one kind"
         )
     if any(as_csv):
-        return _Csv(files, _csv_types(given, model), model.preparation.form)
+        return _Csv(files, _csv_types(given, model), model.preparation.form, _ids(model))
     if given.type:
         raise RequestError(field="--type", message="only applies to CSV; Parquet files have types", hint="leave it out")
     return _Parquet(files)
+
+
+def _ids(model: Artefact) -> tuple[str, ...]:
+    """Return the columns by which a job tells units and rows apart; each prediction has those that the input has."""
+    row_id = model.preparation.row_id
+    return (*model.task.unit_columns, *([] if row_id is None else [row_id]))
 
 
 class _Files:
@@ -226,9 +237,11 @@ def _batch_rows(file: pa.parquet.ParquetFile, columns: Sequence[str]) -> int:
 
 
 class _Csv(_Files):
-    def __init__(self, files: Sequence[str], declared: Mapping[str, str], form: CsvFormat) -> None:
+    def __init__(self, files: Sequence[str], declared: Mapping[str, str], form: CsvFormat, ids: Sequence[str]) -> None:
         self.files, self.declared, self.form = files, declared, form
-        kinds = {name: source_files.TYPES.get(kind, pa.null()) for name, kind in declared.items()}
+        headers = [_header(path, form) for path in files]
+        absent = {name for name in ids if any(header is not None and name not in header for header in headers)}
+        kinds = {name: source_files.TYPES.get(kind, pa.null()) for name, kind in declared.items() if name not in absent}
         self.schema = pa.schema(kinds.items())
 
     def check(self, columns: Sequence[str]) -> None:
@@ -245,6 +258,16 @@ class _Csv(_Files):
         return sum(os.path.getsize(path) for path in self.files)
 
 
+def _header(path: str, form: CsvFormat) -> tuple[str, ...] | None:
+    """Return the columns of a CSV file; None where its header cannot be read, which `_Csv.check` tells."""
+    try:
+        with source_files.stream_of(path) as stream:
+            header = csv_lines.header(csv_lines.start_of(compressed.plain(path, stream)), form)
+    except compressed.DAMAGES:
+        return None
+    return None if header is None else header.names
+
+
 def _csv_types(given: argparse.Namespace, model: Artefact) -> dict[str, str]:
     """The types of columns in CSV: those of the training's source, or of what the features declare; or as `--type` says.
 
@@ -252,7 +275,7 @@ def _csv_types(given: argparse.Namespace, model: Artefact) -> dict[str, str]:
         RequestError: `--type` is malformed.
     """
     names = {str(kind): name for name, kind in reversed(list(source_files.TYPES.items()))}
-    declared = dict.fromkeys(model.task.unit_columns, "string")
+    declared = dict.fromkeys(_ids(model), "string")
     if given.examples:
         declared |= {name: names[str(kind)] for name, kind in model.input_types.items()}
     for name, text in model.preparation.source.items():
@@ -274,7 +297,7 @@ def _examples(
     Raises:
         RequestError: a column is missing, or does not fit what the model says of it.
     """
-    unit = model.task.unit_columns
+    unit, ids = model.task.unit_columns, [name for name in _ids(model) if name in files.schema.names]
     features = tuple(dict.fromkeys(feature.column for feature in model.encoder.features.values()))
     field = f"input {given.input!r}"
     if given.examples:
@@ -284,14 +307,13 @@ def _examples(
                 message="cannot be combined with --param, --lookup or --every-row",
                 hint="drop those",
             )
-        there = [name for name in unit if name in files.schema.names and not isinstance(files, _Csv)]
-        columns = tuple(dict.fromkeys((*there, *given.keep, *features)))
+        columns = tuple(dict.fromkeys((*ids, *given.keep, *features)))
         for name in columns:
             if name not in files.schema.names:
                 hint = nearest(name, files.schema.names, "columns") or "predict from source rows, without --examples"
                 raise RequestError(field=field, message=f"has no column {name!r}, which is required", hint=hint)
         files.check(columns)
-        return tuple(dict.fromkeys((*there, *given.keep))), lambda _: files.read(columns)
+        return tuple(dict.fromkeys((*ids, *given.keep))), lambda _: files.read(columns)
     preparation = model.preparation
     wanted = preprocessing.lookups_of(preparation)
     if len(given.lookup) < len(wanted):
@@ -308,14 +330,15 @@ def _examples(
         files.schema,
         unit=unit,
         features=features,
-        kept=given.keep,
+        kept=tuple(dict.fromkeys((*given.keep, *ids))),
         values=preprocessing.parameters(preparation, given.param),
         tables=tables,
         every=given.every_row,
         told=field,
     )
     files.check(bound.columns)
-    results = tuple(name for name in bound.results if name in unit or name in given.keep)
+    kept = [name for name in bound.results if name in unit or name in given.keep]
+    results = tuple(dict.fromkeys((*ids, *kept)))
     if bound.units is None:
         return results, lambda _: _by_rows(bound, files)
     return results, lambda beside: _by_units(bound, files, unit, beside)
@@ -387,30 +410,62 @@ def _write(tables: Iterator[pa.Table], path: pathlib.Path) -> tuple[int, tuple[s
         return rows, tuple(writer.schema.names)
 
 
-TEXTS = {f".{text.name}": text for text in (CsvText(), JsonLinesText())}
+TEXTS: Mapping[str, TextFormat] = {f".{text.name}": text for text in (CsvText(), TsvText(), JsonLinesText())}
 """What is written in place of Parquet, by the end of the output's name."""
 
 
-def _as_named(table: pathlib.Path, output: pathlib.Path) -> pathlib.Path:
-    """The predictions in the format that the end of the output's name says: Parquet unless it is that of a text format.
+def _text_format(output: pathlib.Path) -> TextFormat | None:
+    """Return the text format that the end of the output's name says; None for Parquet, also where it has no ending.
+
+    Args:
+        output: what will be written.
+
+    Raises:
+        RequestError: it says none, or compresses a Parquet file, whose columns are compressed already.
+    """
+    ending, codec = compressed.ending_of(output.name), compressed.codec_of(output.name)
+    if ending in TEXTS:
+        return TEXTS[ending]
+    if ending in ("", PARQUET) and codec is None:
+        return None
+    message = "would be Parquet that is compressed as a whole" if ending == PARQUET else "has an unknown ending"
+    texts, codecs = ", ".join(TEXTS), ", ".join(compressed.CODECS)
+    hint = f"name a file that ends in {PARQUET}, {texts}, or one of the latter with {codecs} behind it"
+    raise RequestError(field=f"output {str(output)!r}", message=message, hint=hint)
+
+
+def _as_named(table: pathlib.Path, text: TextFormat | None, output: pathlib.Path) -> pathlib.Path:
+    """The predictions in the format of the output, compressed where its name says so.
 
     Args:
         table: their Parquet file.
+        text: the format; None for Parquet.
         output: what will be written.
 
     Raises:
         RequestError: the format cannot hold a column, by its type.
     """
-    text = TEXTS.get(output.suffix.lower())
     if text is None:
         return table
     for column, rule, _ in text.refused(pyarrow.parquet.read_schema(table)):
-        hint = "name an output that ends in .parquet"
+        hint = f"name an output that ends in {PARQUET}"
         raise RequestError(field=f"output {str(output)!r}", message=f"column {column!r} {rule}", hint=hint)
-    named = table.with_suffix(output.suffix)
+    named = table.with_suffix(f".{text.name}")
     text.write(table, named)
     table.unlink()
-    return named
+    codec = compressed.codec_of(output.name)
+    if codec is None:
+        return named
+    packed = table.with_suffix(".packed")
+    with (
+        named.open("rb") as source,
+        pa.OSFile(str(packed), "wb") as sink,
+        pa.CompressedOutputStream(sink, codec) as stream,
+    ):
+        while block := source.read(compressed.BLOCK):
+            stream.write(block)
+    named.unlink()
+    return packed
 
 
 @contextlib.contextmanager

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from dp_pipelines.errors import RequestError
-from dp_pipelines.jobs.outputs import outputs
+from dp_pipelines.jobs.outputs import csv_columns, outputs
 from dp_pipelines.jobs.outputs.outputs import Outputs
 from dp_pipelines.jobs.outputs.published_schemas import published_schemas
 from dp_pipelines.jobs.request import clamps, having, joined_tables, own_models, public_files
@@ -242,7 +242,7 @@ def check(file: JobFile, given: Sequence[str], held: source_files.Source | None 
         window=window,
         tables=tables.reading(columns) if tables is not None else None,
         shown=shown,
-        outputs=_placed(file, lambda: outputs.bind(file, published, values)),
+        outputs=_placed(file, lambda: outputs.bind(file, published, csv_columns.layouts_of(of_queries, shown), values)),
     )
 
 

@@ -138,9 +138,12 @@ def _preparation(request: Request, name: str) -> Preparation:
     joined = [_joined(table) for table in job.lookups]
     # Of several tables the model takes the rows that these become, which no format of a file is known of.
     form = DEFAULT if job.source is None else dataclasses.replace(job.source.form, quote=job.source.quote)
+    is_read = job.tables is None and job.row_id in request.source.schema.names
+    row_id = job.row_id if is_read else None
     simple = len(joined) == 1 and list(joined[0]) == ["on"] and isinstance(joined[0]["on"], str)
+    read = dict.fromkeys(name for name in (*request.columns, row_id) if name is not None and name != TWIN)
     return Preparation(
-        source={name: str(request.source.schema.field(name).type) for name in request.columns if name != TWIN},
+        source={name: str(request.source.schema.field(name).type) for name in read},
         quoted=job.source is None or job.source.quoted,
         csv=form.to_json(),
         where=job.where,
@@ -151,6 +154,7 @@ def _preparation(request: Request, name: str) -> Preparation:
         unit_columns=stage.unit_columns,
         max_rows_per_unit=stage.max_rows_per_unit,
         examples_where=stage.where,
+        row_id=row_id,
     )
 
 

@@ -202,6 +202,8 @@ class Production:
                 "\n".join([f"{manifest.MADE_UP}.", *self.made_up, ""]), encoding="utf-8"
             )
         else:  # no text file could say that its rows are made up
+            if notes := self.request.outputs.notes(published_files):
+                content["copies"] = notes
             published_files |= self.request.outputs.copies(published_files, folder)
         from dp_pipelines.report import report  # the page is the last that a run makes
 

@@ -168,7 +168,9 @@ PARTS: dict[str, tuple[str, ...]] = {
         formats: {birth: "%d %b %Y"}
         """,
     ),
-    "OutputsModel": ("{files: [csv, jsonl]}",),
+    "OutputsModel": ("{files: [csv, jsonl]}", '{files: [{csv: {rounded: true, delimiter: ";", bom: true}}]}'),
+    "SpreadsheetFile": ("{csv: {rounded: true, interval: true}}",),
+    "SpreadsheetOptions": ('{rounded: true, interval: true, wide: true, delimiter: ";", bom: true}',),
     "EventWindow": ("{column: SOLD_AT, days: 7, param: week}",),
     "LookupModel": (
         "{parquet: stores.parquet, on: STORE}",

@@ -9,12 +9,70 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, create_model, model_validator
+from pydantic import AfterValidator, Discriminator, Field, Tag, create_model, model_validator
 
 from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs.spec import extension_keys
 from dp_pipelines.jobs.spec.base_models import JobModel
 from dp_pipelines.jobs.spec.extension_keys import OutputKeys
+
+IN_CELLS = "\"'`\\+-.:"
+"""Characters that cells without quotation marks hold, or that readers of CSV take for quotation marks."""
+
+
+class SpreadsheetOptions(JobModel):
+    """How CSV is written for people who open it in a spreadsheet."""
+
+    rounded: Annotated[
+        bool,
+        Field(
+            description="Whether numbers of people and rows are whole, and others have the digits that their noise leaves "
+            "meaningful, as on the page."
+        ),
+    ] = False
+    interval: Annotated[
+        bool,
+        Field(description="Whether <metric>_from and <metric>_to say the 95% interval of the noise of each number."),
+    ] = False
+    wide: Annotated[
+        bool,
+        Field(
+            description="Whether a row is a combination of all keys but the last one of partition_by, with a column for each "
+            "value of the last one and each metric."
+        ),
+    ] = False
+    delimiter: Annotated[str, Field(description="The character between cells, e.g. ';' or a tab.")] = ","
+    bom: Annotated[bool, Field(description="Whether the file begins with a byte order mark, which Excel needs.")] = (
+        False
+    )
+
+    @model_validator(mode="after")
+    def _separates_cells(self) -> "SpreadsheetOptions":
+        mark = self.delimiter
+        plain = len(mark) == 1 and mark.isascii() and (mark.isprintable() or mark == "\t")
+        if not plain or mark.isalnum() or mark in IN_CELLS:
+            message = "must be one ASCII character, and no letter, digit, quotation mark, backslash or part of a number or time"
+            raise RequestError(field="delimiter", message=message, hint='write e.g. delimiter: ";", or "\\t" for a tab')
+        return self
+
+
+class SpreadsheetFile(JobModel):
+    """A file for spreadsheets beside each table."""
+
+    csv: Annotated[SpreadsheetOptions, Field(description="CSV with options.")]
+
+
+def _plainest(entry: Any) -> Any:
+    """Return the name of a format in place of the same without options: both are one job."""
+    return "csv" if isinstance(entry, SpreadsheetFile) and entry.csv == SpreadsheetOptions() else entry
+
+
+FileFormat = Annotated[
+    Annotated[Literal["csv", "jsonl"], Tag("text")] | Annotated[SpreadsheetFile, Tag("mapping")],
+    Discriminator(lambda value: "mapping" if isinstance(value, (dict, SpreadsheetFile)) else "text"),
+    AfterValidator(_plainest),
+]
+"""A format of text files, by its name or with options."""
 
 
 def _with_built_in_outputs(base: "type[OutputsModel]") -> "type[OutputsModel]":
@@ -48,9 +106,10 @@ class OutputsModel(JobModel):
     """What extensions publish outside of the output folder, by the key that says where."""
 
     files: Annotated[
-        list[Literal["csv", "jsonl"]] | None,
+        list[FileFormat] | None,
         Field(
-            min_length=1, description="Files beside each <stage>.parquet: csv, jsonl (one JSON object a row), or both."
+            min_length=1,
+            description="Files beside each <stage>.parquet: csv, jsonl (one JSON object a row), or both. CSV may have options.",
         ),
     ] = None
 
@@ -65,7 +124,7 @@ class OutputsModel(JobModel):
         if self.files is None and not self.places:
             message = f"must hold {' or '.join(f'{name}:' for name in ('files', *self.elsewhere))}"
             raise RequestError(field="", message=message, hint="write e.g. files: [csv]")
-        if self.files is not None and len(set(self.files)) != len(self.files):
+        if self.files is not None and len(set(self.formats)) != len(self.formats):
             raise RequestError(field="files", message="names a format twice", hint="name each once")
         for name, option in self._options():
             if name not in self.places and option in self.model_fields_set:
@@ -77,6 +136,19 @@ class OutputsModel(JobModel):
         """The keys that belong to another key, each after that one."""
         for name, keys in self.elsewhere.items():
             yield from ((name, option) for option in keys.fields if option != name)
+
+    @property
+    def formats(self) -> tuple[str, ...]:
+        """The names of the text formats, in the order of the job file."""
+        return tuple(entry if isinstance(entry, str) else "csv" for entry in self.files or ())
+
+    @property
+    def spreadsheet(self) -> tuple[int, SpreadsheetOptions] | None:
+        """The entry of `files` that gives CSV options: its place and the options; None where none does."""
+        for place, entry in enumerate(self.files or ()):
+            if isinstance(entry, SpreadsheetFile):
+                return place, entry.csv
+        return None
 
     @property
     def places(self) -> dict[str, Any]:

@@ -182,11 +182,11 @@ def _plain(kind: Any) -> Any:
 
 
 def _member(members: Any, tag: int | str) -> Any:
-    """The member of a union whose `kind` is the tag; of a mapping or a list of them the one that is given."""
+    """The member of a union whose `kind` is the tag; of a mapping, a list of them or a text the one that is given."""
     for member in members if isinstance(members, tuple) else ():
         fields = getattr(member, "model_fields", None)
         if fields is None or "kind" not in fields:
-            if tag == ("list" if fields is None else "mapping"):
+            if tag in (("list", "text") if fields is None else ("mapping",)):
                 return member
         elif tag in typing.get_args(fields["kind"].annotation):
             return member

@@ -416,6 +416,8 @@ def print_release(folder: pathlib.Path, stream: TextIO, *, again: bool = False, 
     out.print(f"protects   every {escape(str(manifest.get('privacy_unit', '')))} (all its rows together)")
     out.print(f"run        {escape(str(manifest.get('run_id')))} · {(manifest.get('ledger') or {}).get('note', '')}")
     out.print(f"files      {escape(place or str(folder))}")
+    for name, words in manifest.get("copies", {}).items():
+        out.print(f"note       {escape(shown(f'{name} {words}'))}")
     for name, said in manifest.get("outputs", {}).items():
         out.print(f"{escape(shown(name)):<10} {escape(shown(', '.join(said['tables'])))}: {_delivered(name)}")
 

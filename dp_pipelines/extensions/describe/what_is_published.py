@@ -117,8 +117,8 @@ def _beside(job: Job) -> Iterator[str]:
     outputs = job.outputs
     if outputs is None:
         return
-    if outputs.files:
-        yield f"the same tables as {', '.join(outputs.files)}"
+    if outputs.formats:
+        yield f"the same tables as {', '.join(outputs.formats)}"
     for name, place in outputs.places.items():
         yield f"{outputs.elsewhere[name].described} {object_store.without_credentials(str(place))}"
 

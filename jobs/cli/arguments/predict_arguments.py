@@ -11,7 +11,8 @@ EPILOG = """examples:
 
 INPUT has the columns of the job's source. Everything the job computes from them before training, except the label, is
 computed again. The `where` of the job and of the stage select the rows (--every-row drops the latter). With --examples, INPUT
-has the columns of the features themselves. The guarantee of the release does not cover predictions about individuals.
+has the columns of the features themselves. The output has the columns of the privacy unit and the job's `row_id` where INPUT
+has them. The guarantee of the release does not cover predictions about individuals.
 """
 
 
@@ -26,7 +27,7 @@ def add(make: MakeParser) -> None:
     parser.add_argument("input", metavar="INPUT", help="Parquet or CSV files (a name or a glob)")
     parser.add_argument(
         "--output", metavar="FILE", required=True,
-        help="the file to write, CSV if it ends in .csv, JSON lines if in .jsonl, else Parquet; it must not exist",
+        help="the file to write: .parquet, .csv, .tsv or .jsonl, of which texts may be compressed (.csv.gz); it must not exist",
     )  # fmt: skip
     parser.add_argument(
         "--examples", action="store_true", help="INPUT has the columns of the features, not source rows"

@@ -1,6 +1,9 @@
 """`dp-pipelines predict`: the same preparation as in training, any number of rows, errors by file and column."""
 
+import bz2
 import collections
+import dataclasses
+import gzip
 import json
 import pathlib
 import subprocess
@@ -8,6 +11,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv
@@ -15,13 +19,14 @@ import pyarrow.json
 import pyarrow.parquet
 import pytest
 
+from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs.predict import predict
 from dp_pipelines.query.train_model import BinaryLabel, Category, JaxModel, LinearModel, Number, TrainModel
 from dp_pipelines.training.artefact import Artefact
 from dp_pipelines.training.description import Preparation, Statement
 from dp_pipelines.training.features.encoder import Encoder
 from tests.helpers.small_disks import SmallDisk
-from tests.jobs.conftest import Said, purchases
+from tests.jobs.conftest import Said, Shop, purchases
 
 Call = Callable[..., Said]
 
@@ -184,7 +189,7 @@ def test_prepared_examples_are_taken_as_they_are(tmp_path: pathlib.Path, shop_mo
     pa.parquet.write_table(examples, tmp_path / "examples.parquet")
     pa.csv.write_csv(examples.select(["visits", "double", "product"]), tmp_path / "examples.csv")
     for source in ("examples.parquet", "examples.csv"):
-        output = tmp_path / f"{source}.out"
+        output = tmp_path / f"{source}.out.parquet"
         said = call("predict", tmp_path / "model", tmp_path / source, "--examples", "--output", output)
         assert said.code == 0, said.err
         found = pa.parquet.read_table(output)
@@ -209,6 +214,132 @@ def test_predictions_are_written_as_the_end_of_the_name_says(
     assert "column 'probability' is the only column" in said.err
     assert "name an output that ends in .parquet" in said.err
     assert not (tmp_path / "d.csv").exists()
+
+
+ENDINGS = ("csv", "csv.gz", "csv.zst", "csv.bz2", "TSV", "tsv.gz", "jsonl", "jsonl.GZ", "parquet", "Parquet")
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_other_programs_read_every_ending(
+    tmp_path: pathlib.Path, shop_model: Artefact, call: Call, ending: str
+) -> None:
+    rows(tmp_path, parts=1)
+    output = tmp_path / f"scores.{ending}"
+    said = call("predict", tmp_path / "model", tmp_path / "rows/*", "--output", output, "--keep", "product")
+    assert said.code == 0, said.err
+    assert (
+        call(
+            "predict", tmp_path / "model", tmp_path / "rows/*", "--output", tmp_path / "plain", "--keep", "product"
+        ).code
+        == 0
+    )
+    names = ("customer", "product", "probability")
+    wanted = sorted_pairs(pa.parquet.read_table(tmp_path / "plain"), *names)
+    assert len(wanted) > 3000
+    lowered = ending.lower()
+    if lowered == "parquet":
+        assert sorted_pairs(pa.parquet.read_table(output), *names) == wanted
+        return
+    if lowered.endswith("bz2"):
+        (tmp_path / "plain.csv").write_bytes(bz2.decompress(output.read_bytes()))
+        output, lowered = tmp_path / "plain.csv", "csv"
+    codec = {"gz": "gzip", "zst": "zstd"}.get(lowered.rpartition(".")[2], "none")
+    if lowered.startswith("jsonl"):
+        read = f"read_json('{output}', format = 'newline_delimited', compression = '{codec}')"
+    else:
+        mark = "\\t" if lowered.startswith("tsv") else ","
+        read = f"read_csv('{output}', delim = '{mark}', header = true, compression = '{codec}')"
+    assert duckdb.sql(f"SELECT customer, product, probability FROM {read} ORDER BY ALL").fetchall() == wanted
+
+
+@pytest.mark.parametrize(
+    "name", ["scores.xlsx", "scores.json", "scores.csv.zip", "scores.gz", "scores.parquet.gz", "a.b"]
+)
+def test_an_unknown_ending_is_refused_with_the_list(
+    tmp_path: pathlib.Path, shop_model: Artefact, call: Call, name: str
+) -> None:
+    rows(tmp_path, parts=1)
+    said = call("predict", tmp_path / "model", tmp_path / "rows/*", "--output", tmp_path / name)
+    assert said.code == 2
+    assert "would be Parquet" in said.err if "parquet" in name else "has an unknown ending" in said.err
+    listed = (
+        "name a file that ends in .parquet, .csv, .tsv, .jsonl, or one of the latter with .gz, .zst, .bz2 behind it"
+    )
+    assert listed in said.err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["model", "rows"]
+
+
+@pytest.mark.parametrize("kind", ["parquet", "csv"])
+def test_the_ids_that_a_job_declares_are_written_where_the_input_has_them(
+    tmp_path: pathlib.Path, call: Call, kind: str
+) -> None:
+    preparation = dataclasses.replace(PREPARATION, row_id="receipt", source={**SOURCE, "receipt": "int64"})
+    model(tmp_path / "model", preparation)
+    table = purchases(0).append_column("receipt", pa.array(range(4000)))
+    (tmp_path / "rows").mkdir()
+    for name, ids in (("both", ["customer", "receipt"]), ("unit", ["customer"])):
+        columns = [*ids, "product", "paid_at", "price"]
+        write = pa.parquet.write_table if kind == "parquet" else pa.csv.write_csv
+        write(table.select(columns), tmp_path / f"{name}.{kind}")
+        output = tmp_path / f"{name}.out.parquet"
+        said = call("predict", tmp_path / "model", tmp_path / f"{name}.{kind}", "--output", output, "--keep", "product")
+        assert said.code == 0, said.err
+        found = pa.parquet.read_table(output)
+        assert found.column_names == [*ids, "product", "probability"]
+    owners = dict(zip(table["receipt"].to_pylist(), table["customer"].to_pylist(), strict=True))
+    found = pa.parquet.read_table(tmp_path / "both.out.parquet")
+    receipts = found["receipt"].to_pylist()
+    assert len(set(receipts)) == len(receipts) > 3000
+    assert [owners[receipt] for receipt in receipts] == found["customer"].to_pylist()
+
+
+@pytest.mark.parametrize("kind", ["parquet", "csv"])
+def test_ids_of_prepared_examples_are_kept_in_any_format(
+    tmp_path: pathlib.Path, shop_model: Artefact, call: Call, kind: str
+) -> None:
+    examples = by_hand([purchases(0, 400)]).select(["customer", "visits", "double", "product"])
+    (pa.parquet.write_table if kind == "parquet" else pa.csv.write_csv)(examples, tmp_path / f"examples.{kind}")
+    said = call(
+        "predict", tmp_path / "model", tmp_path / f"examples.{kind}", "--examples", "--output", tmp_path / "x.csv"
+    )
+    assert said.code == 0, said.err
+    found = pa.csv.read_csv(tmp_path / "x.csv")
+    assert found.column_names == ["customer", "probability"]
+    assert found["customer"].equals(examples["customer"])
+
+
+def test_csv_without_the_unit_is_enough_where_no_example_needs_it(tmp_path: pathlib.Path, call: Call) -> None:
+    features = {name: FEATURES[name] for name in ("double", "product")}
+    model(tmp_path / "model", Preparation(source=SOURCE, columns={"double": "price * 2"}), features=features)
+    pa.csv.write_csv(purchases(0, 40).select(["product", "price"]), tmp_path / "rows.csv")
+    output = tmp_path / "out.parquet"
+    assert call("predict", tmp_path / "model", tmp_path / "rows.csv", "--output", output).code == 0
+    assert pa.parquet.read_table(output).column_names == ["probability"]
+
+
+@pytest.mark.parametrize("name", ["paid_at", None])
+def test_a_trained_model_knows_the_row_id_of_its_job(shop: Shop, call: Call, name: str | None) -> None:
+    features = {"store": {"kind": "number", "column": "store", "min_value": 0, "max_value": 4}}
+    learn = {"kind": "train", "label": {"kind": "binary", "column": "dear"}, "features": features}
+    learn["fit"] = {"steps": 2}
+    shop.write(row_id=name, columns={"dear": "price > 10"}, stages={"dear": {**learn, "model": {"kind": "linear"}}})
+    assert call("run", shop.job, "--output", shop.folder / "out", "--ledger", "none").code == 0
+    assert ("row_id" in json.loads((shop.folder / "out" / "dear" / "model.json").read_text())["preparation"]) == bool(
+        name
+    )
+    said = call(
+        "predict", shop.folder / "out", shop.folder / "data" / "part-0.parquet", "--output", shop.folder / "x.csv.gz"
+    )
+    assert said.code == 0, said.err
+    with gzip.open(shop.folder / "x.csv.gz", "rt") as file:
+        assert file.readline() == ",".join(f'"{n}"' for n in ("customer", name, "probability") if n) + "\n"
+
+
+def test_models_without_a_row_id_are_described_as_before() -> None:
+    assert "row_id" not in PREPARATION.to_json()
+    assert Preparation(row_id="receipt").to_json()["row_id"] == "receipt"
+    with pytest.raises(RequestError, match=r"preparation.row_id: must be a text"):
+        Preparation(row_id=1)  # type: ignore[arg-type]
 
 
 def test_json_says_what_was_written(tmp_path: pathlib.Path, shop_model: Artefact, call: Call) -> None:

@@ -1,0 +1,217 @@
+"""The cells of a published table for spreadsheets: numbers in the digits that their noise leaves meaningful, and its interval.
+
+In: a published table, and which of its columns are released numbers. Out: names and cells of CSV. Holds: digits are those of the
+page of the release; a cell depends on the numbers of its own row alone. Not covered: the lines of the file (`spreadsheet_csv`).
+"""
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from dp_pipelines.jobs.outputs.text_tables import csv_texts_of, in_quotation_marks
+from dp_pipelines.metrics.base import ERROR_BAR
+from dp_pipelines.query.compare import number_columns
+from dp_pipelines.query.partitions import PublicPartitions
+from dp_pipelines.query.query import Query
+from dp_pipelines.query.range_columns import range_columns
+from dp_pipelines.report.compare_text import FILE as COMPARISON
+from dp_pipelines.report.compare_text import comparison_cells
+from dp_pipelines.report.numbers import rounded_cells
+from dp_pipelines.report.range_text import range_cells
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class NumberColumns:
+    """The columns of one released number.
+
+    Args:
+        value, stddev: the number and the standard deviation of its noise.
+        whole: whether its true values are whole, such as numbers of people.
+        ends: the columns of an estimate of the true number and of its range; None: the stage has none of it.
+    """
+
+    value: str
+    stddev: str
+    whole: bool
+    ends: tuple[str, str, str] | None = None
+
+    @property
+    def interval(self) -> tuple[str, str]:
+        """The columns of the interval of the noise, which are in no Parquet file."""
+        return f"{self.value}_from", f"{self.value}_to"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CsvLayout:
+    """Which columns of a published table are what.
+
+    Args:
+        keys: say which partition a row is of.
+        numbers: the released ones.
+        compared: the columns of numbers of a comparison of arms.
+        levels, ranks: whether the table has several levels of partitions, or the best ones only.
+        listed: the public partitions, where all of them are published.
+    """
+
+    keys: tuple[str, ...]
+    numbers: tuple[NumberColumns, ...] = ()
+    compared: tuple[str, ...] = ()
+    levels: bool = False
+    ranks: bool = False
+    listed: Sequence[Sequence[Any]] | None = None
+
+
+def layout_of(query: Query, *, all_rows: bool = True) -> CsvLayout:
+    """Return which columns of a stage's table are what.
+
+    Args:
+        query: of the stage.
+        all_rows: whether the job publishes all rows of the table.
+
+    >>> from dp_pipelines import ContributionBounds, Count
+    >>> query = Query(privacy_unit="customer", partition_by=("region", "week"), metrics={"orders": Count()},
+    ...               bounds=ContributionBounds(max_contributions=4))
+    >>> layout = layout_of(query)
+    >>> layout.keys, layout.numbers[0].value, layout.numbers[0].interval, layout.numbers[0].whole
+    (('region', 'week'), 'orders', ('orders_from', 'orders_to'), True)
+    """
+    numbers, ends = [], range_columns(query)
+    for name, metric in query.metrics.items():
+        columns = query.released_columns(name)
+        for value, stddev in zip(columns[::2], columns[1::2], strict=True):
+            of_value = ends.get(name) if value == name else None
+            numbers.append(NumberColumns(value=value, stddev=stddev, whole=metric.whole, ends=of_value))
+    partitions = query.partitions
+    all_listed = all_rows and query.top is None and isinstance(partitions, PublicPartitions)
+    return CsvLayout(
+        keys=tuple(query.published_keys),
+        numbers=tuple(numbers),
+        levels=query.rollup is not None,
+        ranks=query.best is not None,
+        listed=partitions.keys if all_listed and isinstance(partitions, PublicPartitions) else None,
+    )
+
+
+def layouts_of(queries: Mapping[str, Query], shown: Mapping[str, object]) -> dict[str, CsvLayout]:
+    """Return the layout of every published table, by its name.
+
+    Args:
+        queries: by stage.
+        shown: the stages of which some rows are not published.
+    """
+    layouts = {}
+    for name, query in queries.items():
+        layouts[name] = layout_of(query, all_rows=name not in shown)
+        if query.compare is not None:
+            compared = number_columns(query.compare.intervals)
+            layouts[f"{name}.{COMPARISON}"] = CsvLayout(keys=(query.compare.by,), compared=compared)
+    return layouts
+
+
+def columns_of(names: Sequence[str], layout: CsvLayout, *, interval: bool) -> list[str]:
+    """Return the columns of a file.
+
+    Args:
+        names: the columns of the published table.
+        layout, interval: as for `cells_of`.
+    """
+    after = {numbers.stddev: numbers.interval for numbers in layout.numbers} if interval else {}
+    return [column for name in names for column in (name, *after.get(name, ()))]
+
+
+def cells_of(table: pa.Table, layout: CsvLayout, *, rounded: bool, interval: bool) -> dict[str, pa.Array]:
+    """Return the cells of a table by column, in the order of the file.
+
+    Args:
+        table: rows of a published table that are few enough for one array.
+        layout: of the table.
+        rounded: whether numbers have the digits that their noise leaves meaningful.
+        interval: whether the interval of the noise follows each standard deviation.
+
+    >>> numbers = NumberColumns(value="n", stddev="n_stddev", whole=True)
+    >>> table = pa.table({"k": ["a", None], "n": [12.34, None], "n_stddev": [2.0, 2.0]})
+    >>> layout = CsvLayout(keys=("k",), numbers=(numbers,))
+    >>> for name, cells in cells_of(table, layout, rounded=True, interval=True).items():
+    ...     print(name, cells.to_pylist())
+    k ['"a"', '']
+    n ['12', '']
+    n_stddev ['2.0', '2.0']
+    n_from ['8', '']
+    n_to ['16', '']
+    """
+    made: dict[str, pa.Array] = {}
+    for numbers in layout.numbers:
+        made |= _rounded(table, numbers) if rounded else _as_published(table, numbers)
+    if rounded and layout.compared:
+        rows = [comparison_cells(row) for row in table.select(list(layout.compared)).to_pylist()]
+        made |= {name: pa.array([row[name] for row in rows], pa.string()) for name in layout.compared}
+    columns = columns_of(table.column_names, layout, interval=interval)
+    return {name: made[name] if name in made else csv_texts_of(table.column(name)) for name in columns}
+
+
+def _as_published(table: pa.Table, numbers: NumberColumns) -> dict[str, pa.Array]:
+    """Return the interval of a number in all digits."""
+    kind = table.schema.field(numbers.value).type
+    values, stddevs = (table.column(name).to_pylist() for name in (numbers.value, numbers.stddev))
+    cells = {}
+    for name, sign in zip(numbers.interval, (-1, 1), strict=True):
+        ends = [_each(value, stddev, _end(sign)) for value, stddev in zip(values, stddevs, strict=True)]
+        cells[name] = csv_texts_of(pa.chunked_array([pa.array(ends, kind)]))
+    return cells
+
+
+def _end(sign: int) -> Callable[[float | None, float | None], float | None]:
+    """Return a function that gives an end of an error bar; none of a number without one."""
+
+    def end(value: float | None, stddev: float | None) -> float | None:
+        if value is None or stddev is None or math.isnan(stddev):
+            return None
+        return value + sign * ERROR_BAR * stddev
+
+    return end
+
+
+def _each(values: Any, stddevs: Any, function: Callable[[Any, Any], Any]) -> Any:
+    """Return what a function gives of a number, or of each number of a list; None for no list."""
+    if not isinstance(values, list):
+        return None if isinstance(stddevs, list) else function(values, stddevs)
+    others = stddevs if isinstance(stddevs, list) else [None] * len(values)
+    return [function(value, stddev) for value, stddev in zip(values, others, strict=True)]
+
+
+def _rounded(table: pa.Table, numbers: NumberColumns) -> dict[str, pa.Array]:
+    """Return the cells of all columns of a number, rounded."""
+    values, stddevs = (table.column(name).to_pylist() for name in (numbers.value, numbers.stddev))
+    rows = zip(values, stddevs, strict=True)
+    four = [_each(value, stddev, lambda v, s: rounded_cells(v, s, whole=numbers.whole)) for value, stddev in rows]
+    columns = [numbers.value, numbers.stddev, *numbers.interval]
+    cells = {
+        name: _column(None if row is None else _part(row, place) for row in four) for place, name in enumerate(columns)
+    }
+    if not pa.types.is_list(table.schema.field(numbers.stddev).type):  # a missing number has its noise all the same
+        alone = [rounded_cells(0.0, stddev)[1] for stddev in stddevs]
+        cells[numbers.stddev] = pa.array(alone, pa.string())
+    if numbers.ends is not None:
+        three = [
+            range_cells(*(math.nan if number is None else number for number in row), whole=numbers.whole)
+            for row in zip(*(table.column(name).to_pylist() for name in numbers.ends), strict=True)
+        ]
+        cells |= {name: pa.array([row[place] for row in three], pa.string()) for place, name in enumerate(numbers.ends)}
+    return cells
+
+
+def _part(row: Any, place: int) -> str:
+    """Return one of the texts of a number, or of each number of a list as JSON."""
+    if not isinstance(row, list):
+        return str(row[place])
+    return "[" + ",".join(texts[place] or "null" for texts in row) + "]"
+
+
+def _column(texts: Iterator[str | None]) -> pa.Array:
+    """Return texts as cells; those of lists in quotation marks, as they hold commas."""
+    column = pa.array(texts, pa.string())
+    is_list = any(text is not None and text.startswith("[") for text in column.to_pylist())
+    return (in_quotation_marks(column) if is_list else column).fill_null("")

@@ -1,0 +1,164 @@
+"""CSV for spreadsheets: rounded numbers, intervals of the noise, a grid, another delimiter, a byte order mark.
+
+In: a Parquet file of a release, the options of a job. Out: a CSV file. Holds: the bytes depend on the released table and the
+options alone; without options they are those of `CsvText`; what the options cannot do is refused by public facts, before
+anything is charged, or is left out with a note where only the released rows tell. Not covered: the digits (`csv_columns`).
+"""
+
+import dataclasses
+import pathlib
+from collections.abc import Iterator, Mapping
+from typing import BinaryIO
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet
+
+from dp_pipelines.jobs.outputs import text_tables
+from dp_pipelines.jobs.outputs.csv_columns import CsvLayout, cells_of, columns_of
+from dp_pipelines.jobs.outputs.text_tables import CsvText, in_quotation_marks, write_lines
+from dp_pipelines.jobs.outputs.wide_table import SEPARATOR, grid_of
+
+MARK = b"\xef\xbb\xbf"
+"""The byte order mark of UTF-8, by which Excel knows the encoding of a file."""
+
+MOST_COLUMNS = 1_000
+"""Columns of a wide table."""
+
+MOST_ROWS = 2**20
+"""Rows of a table that is written wide: as many as a spreadsheet has."""
+
+MOST_BYTES = 2**28
+"""Of a table that is written wide, since it is held in memory as text."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SpreadsheetCsv(CsvText):
+    """CSV as the options of a job say.
+
+    Args:
+        layout: of the table.
+        rounded: whether numbers have the digits that their noise leaves meaningful.
+        interval: whether the 95% interval of the noise follows each standard deviation.
+        wide: whether there is a column for each value of the last key; then there are no standard deviations, which mostly are
+            the same in all cells.
+        delimiter: the character between cells.
+        bom: whether the file begins with a byte order mark.
+    """
+
+    layout: CsvLayout
+    rounded: bool = False
+    interval: bool = False
+    wide: bool = False
+    delimiter: str = ","
+    bom: bool = False
+
+    def refused_options(self, schema: pa.Schema) -> Iterator[tuple[str, str, str]]:
+        """Yield which options the table cannot have: the option, the rule, a hint.
+
+        Args:
+            schema: of the table.
+        """
+        if self.interval:
+            taken = {name.casefold(): name for name in schema.names}
+            for numbers in self.layout.numbers:
+                for end in numbers.interval:
+                    if end.casefold() in taken:
+                        message = (
+                            f"would publish column {taken[end.casefold()]!r} twice: it is an end of the interval of "
+                        )
+                        yield "interval", message + repr(numbers.value), "rename one, or drop interval: true"
+        if self.wide and not self.layout.compared:
+            yield from self._not_wide(schema)
+
+    def _not_wide(self, schema: pa.Schema) -> Iterator[tuple[str, str, str]]:
+        """Yield why the table cannot be a grid."""
+        layout = self.layout
+        if layout.levels or layout.ranks:
+            what = "levels of a rollup" if layout.levels else "the best partitions only"
+            yield "wide", f"has {what}, which are no grid", "drop wide: true, or put the stage into a job of its own"
+        elif len(layout.keys) < 2:
+            message = "has fewer than two columns in partition_by, and the last one becomes columns"
+            yield "wide", message, "add one, drop wide: true, or put the stage into a job of its own"
+        elif not layout.numbers:
+            yield "wide", "has no metric, so no cell would hold anything", "add one, or drop wide: true"
+        else:
+            columns = self._repeated(schema)
+            for key in layout.keys[:-1]:
+                for name in columns:
+                    if key.startswith(f"{name}{SEPARATOR}"):
+                        message = f"has column {key!r}, which a column of the numbers {name!r} could be called, too"
+                        yield "wide", message, "rename it"
+            if layout.listed is not None:
+                width = self._width(len({key[-1] for key in layout.listed}), columns)
+                if width > MOST_COLUMNS:
+                    yield (
+                        "wide",
+                        f"would have {_too_many(width)}",
+                        "put a key with fewer values last, or drop wide: true",
+                    )
+
+    def _repeated(self, schema: pa.Schema) -> list[str]:
+        """Return the columns that a grid has for each value of the last key: all but standard deviations."""
+        left_out = {*self.layout.keys, *(numbers.stddev for numbers in self.layout.numbers)}
+        columns = columns_of(schema.names, self.layout, interval=self.interval)
+        return [name for name in columns if name not in left_out]
+
+    @property
+    def _digits(self) -> dict[str, bool]:
+        return {"rounded": self.rounded, "interval": self.interval}
+
+    def _width(self, values: int, repeated: list[str]) -> int:
+        """Return how many columns a grid has."""
+        return len(self.layout.keys) - 1 + values * len(repeated)
+
+    def why_long(self, table: pathlib.Path) -> str:
+        """Return why the table is not written as a grid although the job asks for it; empty where it is.
+
+        Args:
+            table: its Parquet file. Its rows are released, so what they are like is public.
+        """
+        if not self.wide or self.layout.compared:
+            return ""
+        with pa.parquet.ParquetFile(table) as file:
+            if file.metadata.num_rows > MOST_ROWS:
+                return f"has more than {MOST_ROWS:,} rows"
+            rows = file.read()
+        if rows.nbytes > MOST_BYTES:
+            return f"takes more than {MOST_BYTES >> 20} MiB"
+        values = len(pc.unique(rows.column(self.layout.keys[-1])))
+        width = self._width(values, self._repeated(rows.schema))
+        return f"would have {_too_many(width)}" if width > MOST_COLUMNS else ""
+
+    def write(self, table: pathlib.Path, to: pathlib.Path) -> None:
+        """See `TextFormat`."""
+        wide = self.wide and not self.layout.compared and not self.why_long(table)
+        with pa.parquet.ParquetFile(table) as file, to.open("wb") as sink:
+            if self.bom:
+                sink.write(MARK)
+            if wide:
+                self._write_grid(file.read(), sink)
+                return
+            self._write_header(columns_of(file.schema_arrow.names, self.layout, interval=self.interval), sink)
+            for batch in file.iter_batches(batch_size=text_tables.ROWS):
+                self._write_cells(cells_of(pa.table(batch), self.layout, **self._digits), sink)
+
+    def _write_grid(self, table: pa.Table, sink: BinaryIO) -> None:
+        """Write a table as a grid."""
+        keys, grid = self.layout.keys, grid_of([table.column(key) for key in self.layout.keys])
+        cells = cells_of(table, self.layout, **self._digits)
+        before = {key: cells[key] for key in keys[:-1]}
+        numbers = {name: cells[name] for name in self._repeated(table.schema)}
+        self._write_header(grid.names(list(before), list(numbers)), sink)
+        for part in grid.parts(before, numbers):
+            self._write_cells(part, sink)
+
+    def _write_header(self, names: list[str], sink: BinaryIO) -> None:
+        self._write_cells({name: in_quotation_marks(pa.array([name])) for name in names}, sink)
+
+    def _write_cells(self, cells: Mapping[str, pa.Array], sink: BinaryIO) -> None:
+        write_lines(pc.binary_join_element_wise(*cells.values(), self.delimiter), sink)
+
+
+def _too_many(width: int) -> str:
+    return f"{width:,} columns, and at most {MOST_COLUMNS:,} are written"
