@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TextIO
 from dp_pipelines.accounting.shown_costs import left_number, spent_number
 from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs.request import job_fields
-from dp_pipelines.jobs.terminal import silence
+from dp_pipelines.jobs.terminal import silence, summary
 from dp_pipelines.jobs.terminal.progress import Progress
 from dp_pipelines.ledger import release_list
 
@@ -26,9 +26,6 @@ if TYPE_CHECKING:
 
 FEW = 3
 """A job with so many changed fields at most differs little from another one."""
-
-WARNINGS = ("mostly_missing", "mostly_noise")
-"""Entries of a stage of a plan that say in words why little of it will be of use."""
 
 QUESTION = "Charge this and run? [y/N] "
 
@@ -87,8 +84,7 @@ def doubts_of(charge: "NewCharge") -> list[str]:
         doubts.append(
             f"this job has a plan of its own, but differs from {name} " + (f"only in {words}" if words else "in no key")
         )
-    stages = charge.plan.to_json()["stages"]
-    return doubts + [f"{stage['name']}: {stage[key]['words']}" for stage in stages for key in WARNINGS if key in stage]
+    return [*doubts, *summary.warnings_of(charge.plan.to_json())]
 
 
 def price_of(charge: "NewCharge") -> str:
