@@ -212,6 +212,7 @@ bench: $(VENV) $(PEERS) $(TUMULT)  ## compare time, memory and accuracy with oth
 	$(BIN)/python benchmarks/chosen_bounds.py
 	$(BIN)/python benchmarks/block_median.py
 	$(BIN)/python benchmarks/tune.py
+	$(BIN)/python benchmarks/first_hour.py
 	$(BIN)/python benchmarks/drop_in.py
 	$(BIN)/python benchmarks/drop_in_noise.py
 

@@ -5,6 +5,7 @@ In: the content of events. Out: frozen values. Holds: a cost is whole and never 
 """
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 from dp_pipelines.ledger.read_files import ReadFiles
@@ -125,6 +126,11 @@ class PlanBlock:
     def spare(self) -> int:
         """How many of its runs, the last ones, are for corrections."""
         return int(self.body.get("spare", 0))
+
+    @property
+    def job_fields(self) -> Mapping[str, str]:
+        """The keys of the job file with what they say; empty in events before version 0.2.0 and of plans without a job file."""
+        return {str(key): str(text) for key, text in self.body.get("job_fields", {}).items()}
 
     def free(self, *, spare: bool = False) -> list[int]:
         """Return the rounds that no run holds: those for corrections, or the others.

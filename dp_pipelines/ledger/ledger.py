@@ -186,6 +186,7 @@ class Ledger(AnswersLedger):
         read: ReadFiles | None = None,
         spare_runs: int = 0,
         spare: bool = False,
+        job_fields: Mapping[str, str] | None = None,
         trial: bool = False,
     ) -> Run:
         """Charge a run once: freeze its plan unless it already is, and reserve one of its rounds.
@@ -204,6 +205,8 @@ class Ledger(AnswersLedger):
             read: the files that are read, by which a later command tells new ones; None notes none.
             spare_runs: how many runs of a plan that is frozen now, its last ones, are for corrections.
             spare: whether this run is one of them.
+            job_fields: the keys of the job file with what they say, noted with a plan that is frozen now, so that a later
+                command can say how another job differs; None notes none.
             trial: take all of it back, so that nothing is charged: whether it would be refused, and which round it would get.
 
         Returns:
@@ -234,7 +237,8 @@ class Ledger(AnswersLedger):
                 cost = rules.plan_cost(owner, plan.accounted["epsilon"], plan.accounted["delta"])
                 self._refuse_above(owner, window, cost)
                 frozen = frozen_body(account, window, asked, plan, cost.to_json(), who)
-                add(events.PLAN_FROZEN, frozen | ({"spare": spare_runs} if spare_runs else {}))
+                frozen |= {"spare": spare_runs} if spare_runs else {}
+                add(events.PLAN_FROZEN, frozen | ({"job_fields": dict(job_fields)} if job_fields else {}))
                 block = self.state.plans[account, window, asked]
             free = refusals.free_round(self.state, block, run_id, spare=spare)
             cost = rules.run_cost(owner, records(free))

@@ -5,18 +5,17 @@ covered: whether the ledger has room, and whether the earlier job was ever run.
 """
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from dp_pipelines.accounting.shown_costs import number, spent_number
 from dp_pipelines.jobs.cli.shown_plan import ShownPlan
+from dp_pipelines.jobs.request.job_fields import ABSENT, flat_fields
 from dp_pipelines.jobs.request.request import asked_digest
 from dp_pipelines.jobs.spec import presentation
 from dp_pipelines.jobs.spec.job_file import JobFile
 
 SAME, OTHER_ROWS, OTHER_PLAN, OTHER_DATASET = "same", "other rows", "other plan", "other dataset"
-
-ABSENT = "(not there)"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -85,7 +84,7 @@ def compare(earlier: tuple[JobFile, ShownPlan], later: tuple[JobFile, ShownPlan]
         earlier, later: each with its plan.
     """
     (old, old_plan), (new, new_plan) = earlier, later
-    before, after = (dict(_flat(one.job.model_dump(mode="json", exclude_defaults=True))) for one in (old, new))
+    before, after = (dict(flat_fields(one.job.model_dump(mode="json", exclude_defaults=True))) for one in (old, new))
     keys = [*after, *(key for key in before if key not in after)]
     changes = {
         key: (before.get(key, ABSENT), after.get(key, ABSENT))
@@ -107,15 +106,6 @@ def compare(earlier: tuple[JobFile, ShownPlan], later: tuple[JobFile, ShownPlan]
         runs=new_plan.plan.get("runs", 1),
         noise={name: (noises[0].get(name), noises[1].get(name)) for name in names},
     )
-
-
-def _flat(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
-    """The keys of a job with what they say, as text."""
-    if isinstance(value, Mapping) and value:
-        for key, held in value.items():
-            yield from _flat(held, f"{path}.{key}" if path else str(key))
-    else:
-        yield path, f"[{', '.join(map(str, value))}]" if isinstance(value, list) else str(value)
 
 
 def _noise(plan: Mapping[str, Any]) -> dict[str, float]:

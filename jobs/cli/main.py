@@ -359,7 +359,7 @@ def _doctor(given: argparse.Namespace, rest: list[str]) -> int:
 
 
 def _run(given: argparse.Namespace, rest: list[str]) -> int:
-    from dp_pipelines.jobs.cli import run_commands, shown_run
+    from dp_pipelines.jobs.cli import run_commands, run_question, shown_run
     from dp_pipelines.jobs.run.run import run
     from dp_pipelines.jobs.spec import job_file
     from dp_pipelines.jobs.spec.content import is_collected
@@ -396,6 +396,7 @@ def _run(given: argparse.Namespace, rest: list[str]) -> int:
             published = run(
                 file, given.output, given=given.param, run_id=given.run_id, arguments=rest, ledger=given.ledger,
                 runner=given.runner, anchor=given.anchor, spare=given.spare,
+                confirm=None if given.yes else run_question.asker(),
             )  # fmt: skip
         pointed = names.point_to(published)
         shown_run.print_run(published, in_json=given.json)

@@ -6,6 +6,7 @@ budget; where none is named, the file beside the job is made, and its account ge
 privacy unit is the job's, or the run is refused.
 """
 
+import dataclasses
 import pathlib
 import shlex
 from collections.abc import Callable, Mapping
@@ -16,14 +17,50 @@ from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs.request.request import Request
 from dp_pipelines.jobs.runners import processes
 from dp_pipelines.jobs.sources import event_window
-from dp_pipelines.ledger import default_places, release_list, sources
-from dp_pipelines.ledger.entries import TUNE, Account, Run, Window
+from dp_pipelines.ledger import default_places, release_list, sources, units
+from dp_pipelines.ledger.entries import FILTER, TUNE, Account, Run, Window
 from dp_pipelines.ledger.ledger import DEFAULT_NAME, Ledger
 from dp_pipelines.ledger.patience import A_MINUTE, Patience
+from dp_pipelines.planning.plan import Plan
 from dp_pipelines.release.manifest import unit_in_words
 
 WHAT_THEN = 'docs/schedule.md says what then ("When the runs are used up")'
 """Where a user reads what to do."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ReleasedJob:
+    """A job that has a release.
+
+    Args:
+        run_id: of its last release.
+        day: of the draw (UTC).
+        fields: what the ledger has noted of its job file (`request.job_fields`).
+    """
+
+    run_id: str
+    day: str
+    fields: Mapping[str, str]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class NewCharge:
+    """A plan that is about to be charged for the first time, with the public facts by which its owner may decide.
+
+    Args:
+        request: the run.
+        plan: its plan.
+        released: other jobs of the account that have a release, the newest first.
+        left: epsilon and delta that the account has left; None if it is not there yet, or does not count in these (rule
+            `filter`).
+        opens_account: whether the account will be opened, with the job's budget as its cap.
+    """
+
+    request: Request
+    plan: Plan
+    released: tuple[ReleasedJob, ...]
+    left: tuple[float, float] | None
+    opens_account: bool
 
 
 class Book:
@@ -86,6 +123,31 @@ class Book:
             return False
         key = (self._request.file.job.dataset, self._request.window_name)
         return any((block.account, block.window) == key for block in self._ledger.state.plans.values())
+
+    def new_charge(self, plan: Plan) -> NewCharge:
+        """Return what there is to know before a plan is charged for the first time.
+
+        Args:
+            plan: of the run; the ledger has not frozen it.
+        """
+        name, window = self._request.file.job.dataset, self._request.window_name
+        account = None if self._ledger is None else self._ledger.state.accounts.get(name)
+        if self._ledger is None or account is None:
+            return NewCharge(request=self._request, plan=plan, released=(), left=None, opens_account=True)
+        state, released = self._ledger.state, dict[str, ReleasedJob]()
+        for run in reversed(list(state.runs_of(name))):
+            block = state.plans[name, run.window, run.plan]
+            if run.committed and run.window == window and run.plan not in released and block.job_fields:
+                day = release_list.time_of_draw(run)[:10]
+                released[run.plan] = ReleasedJob(run_id=run.run_id, day=day, fields=block.job_fields)
+        left = account.left(window)
+        return NewCharge(
+            request=self._request,
+            plan=plan,
+            released=tuple(released.values()),
+            left=None if account.rule == FILTER else (units.epsilon_of(left.epsilon), units.delta_of(left.delta)),
+            opens_account=False,
+        )
 
     def committed(self, run_id: str) -> bool:
         """Whether a run has its release already."""

@@ -15,13 +15,13 @@ import pathlib
 import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 from dp_pipelines.accounting.shown_costs import spent_number
 from dp_pipelines.disk_errors import reason_of, refuse_full, remedy_of
 from dp_pipelines.errors import BudgetError, RequestError
 from dp_pipelines.jobs.outputs.release_place import ReleasePlace, at_place
-from dp_pipelines.jobs.request import source_notes
+from dp_pipelines.jobs.request import job_fields, source_notes
 from dp_pipelines.jobs.request.request import Request, check
 from dp_pipelines.jobs.run import frozen_plans, unledgered_run
 from dp_pipelines.jobs.run.production import Production
@@ -38,8 +38,11 @@ from dp_pipelines.release import manifest, staging
 from dp_pipelines.training.kept_draws import InMemory
 
 if TYPE_CHECKING:
+    from dp_pipelines.jobs.run.ledger_account import NewCharge
     from dp_pipelines.jobs.runners.engines import Engine
     from dp_pipelines.ledger.ledger import Ledger
+
+    Confirm = Callable[[NewCharge, TextIO, Progress], None]
 
 NO_LEDGER = "none"
 """What `--ledger` says where no ledger is wanted."""
@@ -122,6 +125,7 @@ def run(
     runner: str = runner_rules.DEFAULT,
     anchor: str | None = None,
     spare: bool = False,
+    confirm: "Confirm | None" = None,
 ) -> PublishedRun:
     """Run a job.
 
@@ -135,9 +139,10 @@ def run(
         runner: one of `runner_rules.NAMES`.
         anchor: the folder where the ledger's anchor must be; None takes the one that the environment names, if any.
         spare: whether a new run is one of those that the budget has for corrections.
+        confirm: is asked before a plan is charged that the ledger does not know; None asks nobody.
 
     Raises:
-        RequestError: the request is wrong by public facts; nothing was charged or created.
+        RequestError: the request is wrong by public facts, or `confirm` refuses; nothing was charged or created.
         BudgetError: the budget refuses.
         LedgerError: the ledger cannot be used.
         DamagedInputError, RunFailed, DiskError, PublishError: it failed; nothing is visible.
@@ -159,6 +164,7 @@ def run(
         anchor=anchor,
         otherwise=OTHERWISE,
         spare=spare,
+        confirm=confirm,
     )
 
 
@@ -178,6 +184,7 @@ def carry_out(
     otherwise: str = "",
     produced: "Callable[[Request, Plan, str, Engine, Progress], Production]" = Production,
     spare: bool = False,
+    confirm: "Confirm | None" = None,
 ) -> PublishedRun:
     """Run a checked request. Errors as for `run`.
 
@@ -190,7 +197,7 @@ def carry_out(
         note: is told what a user should know; None writes it to standard error.
         otherwise: what a user may do where the ledger has no room.
         produced: makes what produces the release.
-        spare: see `run`.
+        spare, confirm: see `run`.
     """
     file = request.file
     if file.job.parties is not None and produced is Production:
@@ -256,6 +263,9 @@ def carry_out(
                 _refuse_unready(engine, request, plan, identity, target, tell)
                 tried = functools.partial(book.tried, _admission(request, plan, identity, spare=spare, trial=True))
                 production.prepare(tried, book.known_as)
+                if confirm is not None and frozen is None:
+                    tried()  # nobody is asked about a run that the ledger refuses
+                    confirm(book.new_charge(plan), stream, progress)
             work = ledgered_run.Work(
                 account=file.job.dataset,
                 run_id=identity,
@@ -322,6 +332,7 @@ def _admission(
         read=request.read,
         spare_runs=request.file.job.budget.spare,
         spare=spare,
+        job_fields=job_fields.fields_of(request.file.job),
         trial=trial,
     )
 

@@ -53,6 +53,11 @@ class Price:
         summary.print_plan(self.plan, out)
         return f"{out.getvalue().rstrip()}\n{self._told()}"
 
+    @property
+    def brief(self) -> str:
+        """The cost alone, below the warnings of the plan: what a query prints before its release, which is a table itself."""
+        return "\n".join([*(f"warning: {words}" for words in summary.warnings_of(self.plan)), self._told()])
+
     def _repr_html_(self) -> str:
         return f"<pre>{escape(repr(self))}</pre>"
 

@@ -199,7 +199,7 @@ class Session:
         show: bool = True,
         **asked: Any,
     ) -> Release:
-        """Release a query: its price is shown, the ledger reserves it, then rows are read.
+        """Release a query: its cost is printed, the ledger reserves it, then rows are read.
 
         Args:
             given: the name, and a `Query` of what is asked for: `query("orders", Query(...), epsilon=0.5)`; or leave the `Query`
@@ -214,7 +214,7 @@ class Session:
             having: which released rows are published, in SQL over the released columns, as in job files: `"orders > 50"`.
             order_by: released columns by which rows are printed, as in job files: `"orders desc"`; tables stay sorted by key.
             limit: how many rows are published: the first by `order_by`, which it needs.
-            show: whether the price is printed before; of a stored release there is none to print.
+            show: whether cost and warnings are printed before, in a line each; of a stored release there are none to print.
             asked: `partition_by`, `bounds`, `metrics`, `partitions`, `row_id`, `top`, `best`.
 
         Raises:
@@ -255,7 +255,7 @@ class Session:
                 `["auto", 0, 100000]` has the bounds chosen within a range.
             settings: what a statement cannot say of a metric, by its name: `{"price": {"nullable": False}}`.
             partitions: as of a `Query`.
-            show: whether the price is printed before.
+            show: whether cost and warnings are printed before.
 
         Raises:
             RequestError: it is wrong by public facts; nothing is spent. With the place in the statement.
@@ -281,7 +281,7 @@ class Session:
     def _released(self, name: str, planned: _Planned, show: bool) -> Release:
         """The release of what is planned, made now or before."""
         if show and not planned.price.released:
-            print(harmless(str(planned.price)))
+            print(harmless(planned.price.brief))
         published = run.carry_out(
             planned.request,
             str(self._releases / name),

@@ -114,6 +114,20 @@ class Progress:
             else:
                 self._status.update(text)
 
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """Within this context the terminal shows no progress, so that somebody can be asked."""
+        if not isinstance(self._status, Status):
+            yield
+            return
+        with contextlib.suppress(OSError):
+            self._status.stop()
+        try:
+            yield
+        finally:
+            with contextlib.suppress(OSError):
+                self._status.start()
+
     def begin(self, total: int, files: int = 0) -> None:
         """A pipeline of `total` steps over so many files starts."""
         self._total, self._files, self._begun = total, files, 0

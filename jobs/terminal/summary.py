@@ -41,6 +41,23 @@ def console(stream: TextIO) -> Console:
     return HarmlessConsole(file=stream, width=None if terminal else WIDTH, highlight=False, soft_wrap=not terminal)
 
 
+def warnings_of(plan: Mapping[str, Any]) -> list[str]:
+    """Return the warnings that `print_plan` prints, each with its stage: groups will hardly appear, or numbers are mostly noise.
+
+    Args:
+        plan: what `plan --json` prints.
+
+    >>> warnings_of({"stages": [{"name": "weekly", "mostly_noise": {"words": "mostly noise: orders"}}, {"name": "total"}]})
+    ['weekly: mostly noise: orders']
+    """
+    found = []
+    for stage in plan["stages"]:
+        listed = {"words": (stage.get("listed") or {}).get("warning")}
+        entries = (stage.get("mostly_missing"), listed, stage.get("mostly_noise"))
+        found += [f"{stage['name']}: {entry['words']}" for entry in entries if entry and entry["words"]]
+    return found
+
+
 def print_plan(plan: Mapping[str, Any], stream: TextIO) -> None:
     """A plan as `dp-pipelines plan` shows it.
 

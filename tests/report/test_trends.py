@@ -84,6 +84,31 @@ def test_each_group_is_a_series_over_the_runs_with_the_numbers_of_the_tables(tmp
     assert "All 2 groups that were published, the largest first." in page.words
 
 
+def presentation(title: str, label: str) -> dict[str, Any]:
+    """How a job of one stage and one metric wants to be shown."""
+    metrics = {"orders": {"label": label, "measure": "pieces"}}
+    stages = {"weekly": {"title": "By shop", "description": "Each shop counts.", "metrics": metrics}}
+    return {"title": title, "description": "What was ordered.", "stages": stages}
+
+
+def test_titles_descriptions_and_labels_are_those_of_the_last_run(tmp_path: pathlib.Path) -> None:
+    folders = [
+        release(tmp_path, week, orders(*values), ledger=ledger(at + 1), presentation=presentation(*said))
+        for at, (week, values, said) in enumerate(
+            [(WEEKS[1], (120, 800), ("Shops", "Orders")), (WEEKS[0], (100, 900), ("Old", "Sales"))]
+        )
+    ]
+    html = render_trends(read(*folders))
+    assert barriers(html) == []
+    page = Page(html)
+    assert page.words.index("Shops") < page.words.index("What was ordered.") < page.words.index("By shop")
+    assert all(words in page.words for words in ("What was ordered.", "Each shop counts.", "the number of rows"))
+    assert page.plots[0].startswith("Orders (pieces) of b over time: 900 ± 20 at 2026-01-05, 800 ± 20 at 2026-01-12")
+    assert "Sales" not in page.words
+    plain = [release(tmp_path / "plain", week, orders(100, 900), ledger=ledger(1)) for week in WEEKS[:2]]
+    assert Page(render_trends(read(*plain))).plots[0].startswith("orders of b over time")
+
+
 def test_numbers_of_different_windows_are_added_up_and_those_of_other_runs_have_a_mean(tmp_path: pathlib.Path) -> None:
     tables = [orders(100, 900), orders(120, 800), orders(140, 700)]
     words = Page(render_trends(read(*weekly(tmp_path, tables)))).words

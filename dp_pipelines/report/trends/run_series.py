@@ -33,6 +33,7 @@ from dp_pipelines.report.stage_section import table_of, turn_words
 from dp_pipelines.report.trends.published_runs import WINDOW, ReleasedRun, RunOrder
 from dp_pipelines.report.words.chart_words import shown_number
 from dp_pipelines.report.words.headline import is_additive
+from dp_pipelines.report.words.presented import Presented, renamed_stage
 from dp_pipelines.report.words.unit_name import plural
 
 RUN = "run"
@@ -45,7 +46,7 @@ class RunKey(Key):
 
 
 def stage_over_runs(
-    name: str, stage: Mapping[str, Any], runs: Sequence[ReleasedRun], order: RunOrder, unit: str
+    name: str, stage: Mapping[str, Any], runs: Sequence[ReleasedRun], order: RunOrder, unit: str, shown_as: Presented
 ) -> dict[str, Any]:
     """What the template shows of a stage over the runs.
 
@@ -55,11 +56,12 @@ def stage_over_runs(
         runs: in order.
         order: of the runs.
         unit: the privacy unit in words.
+        shown_as: how the job wants the stage to be shown.
 
     Raises:
         OSError, pyarrow.ArrowException: a table cannot be read, or two have columns of different types.
     """
-    published = over_runs(name, stage, runs, order)
+    published, stage = over_runs(name, stage, runs, order, shown_as)
     entries = {text(metric): mapping(entry) for metric, entry in mapping(stage.get("metrics")).items()}
     # As on the page of one run: a mean is plotted as it is after shrinkage alone.
     shown = tuple(metric for metric in published.metrics if "raw_of" not in entries.get(metric.name, {}))
@@ -111,8 +113,8 @@ def stage_over_runs(
     rows = np.concatenate([rows for _, rows in panels]) if panels else np.arange(published.table.num_rows)
     return {
         "name": name,
-        "title": name,
-        "description": "",
+        "title": shown_as.title or name,
+        "description": shown_as.description,
         "model": False,
         "file": f"{name}.parquet of each run",
         "legend": [one for metric, one in about.items() if metric not in plotted],
@@ -218,7 +220,9 @@ def _choice(shown: int, every: int, leader: str) -> str:
     )
 
 
-def over_runs(name: str, stage: Mapping[str, Any], runs: Sequence[ReleasedRun], order: RunOrder) -> Published:
+def over_runs(
+    name: str, stage: Mapping[str, Any], runs: Sequence[ReleasedRun], order: RunOrder, shown_as: Presented
+) -> tuple[Published, Mapping[str, Any]]:
     """The tables of a stage one below the other, with the run as one more key where it is needed.
 
     Where a partition column is a time and no two runs publish the same partition, such as runs that publish a week each, that
@@ -229,6 +233,10 @@ def over_runs(name: str, stage: Mapping[str, Any], runs: Sequence[ReleasedRun], 
         stage: its entry in a manifest.
         runs: in order.
         order: of the runs.
+        shown_as: gives metrics their labels.
+
+    Returns:
+        the tables, and the stage's entry, both with the labels as names of metrics.
 
     Raises:
         OSError, pyarrow.ArrowException: a table cannot be read, or two have columns of different types.
@@ -237,15 +245,20 @@ def over_runs(name: str, stage: Mapping[str, Any], runs: Sequence[ReleasedRun], 
     named = None if listed is None else [text(key) for key in listed]
     tables = [(at, read_published(run.tables[name]).table) for at, run in enumerate(runs) if name in run.tables]
     whole = of_table(pa.concat_tables([table for _, table in tables], promote_options="default"), named)
+    if renamed := shown_as.columns(whole.table, [key.name for key in whole.keys]):
+        names = [renamed.get(column, column) for column in whole.table.column_names]
+        whole = of_table(whole.table.rename_columns(names), [key.name for key in whole.keys])
+        stage = renamed_stage(stage, renamed)
     if whole.time is not None and len(groups(whole.keys, whole.table.num_rows)[1]) == whole.table.num_rows:
-        return whole
+        return whole, stage
     run = RunKey(
         name=RUN,
         values=pa.array(list(order.texts), pa.string()),
         codes=np.concatenate([np.full(table.num_rows, at, dtype=np.int64) for at, table in tables]),
         days=np.asarray(order.places, dtype=np.float64),
     )
-    return dataclasses.replace(whole, keys=(*(dataclasses.replace(key, days=None) for key in whole.keys), run))
+    keys = (*(dataclasses.replace(key, days=None) for key in whole.keys), run)
+    return dataclasses.replace(whole, keys=keys), stage
 
 
 def taken(published: Published, rows: Codes) -> Published:

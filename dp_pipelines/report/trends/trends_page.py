@@ -31,6 +31,8 @@ from dp_pipelines.report.trends.published_runs import (
     stages_of,
 )
 from dp_pipelines.report.trends.run_series import stage_over_runs
+from dp_pipelines.report.words import presented
+from dp_pipelines.report.words.presented import Presented
 from dp_pipelines.report.words.unit_name import unit_name
 
 HEIGHT = 200
@@ -57,9 +59,11 @@ def render_trends(runs: Sequence[ReleasedRun]) -> str:
     last = runs[-1].content
     unit = text(last.get("privacy_unit")) or "privacy unit"
     stages = stages_of(runs)
+    title, description = presented.read_title(last)  # the words of an earlier run may have been changed since
     return document(
         "trends.html.j2",
-        title=text(last.get("dataset")) or "Private releases",
+        title=title or text(last.get("dataset")) or "Private releases",
+        description=description,
         unit=unit_name(unit),
         plan=text(last.get("plan")),
         count=len(runs),
@@ -67,7 +71,9 @@ def render_trends(runs: Sequence[ReleasedRun]) -> str:
         last=order.texts[-1],
         order=order.words,
         changed=changed_jobs(runs),
-        stages=[_section(name, stage, runs, order, unit) for name, stage in stages.items()],
+        stages=[
+            _section(name, stage, runs, order, unit, presented.read_stage(last, name)) for name, stage in stages.items()
+        ],
         models=sorted({name for run in runs for name in run.models}),
         budget=_budget(runs, order),
         not_covered=list(
@@ -76,10 +82,12 @@ def render_trends(runs: Sequence[ReleasedRun]) -> str:
     )
 
 
-def _section(name: str, stage: Any, runs: Sequence[ReleasedRun], order: RunOrder, unit: str) -> dict[str, Any]:
+def _section(
+    name: str, stage: Any, runs: Sequence[ReleasedRun], order: RunOrder, unit: str, shown_as: Presented
+) -> dict[str, Any]:
     try:
         with np.errstate(all="ignore"):  # what overflows becomes infinite, and what is infinite is not shown
-            return stage_over_runs(name, stage, runs, order, unit)
+            return stage_over_runs(name, stage, runs, order, unit, shown_as)
     except (OSError, pa.ArrowException):
         raise RequestError(
             field=f"stage {visible(name)!r}", message="has tables that cannot be read as one: their columns differ",

@@ -68,5 +68,8 @@ def add(make: MakeParser) -> None:
     run.add_argument(
         "--synthetic", action="store_true", help="make the report of made-up rows: reads no row, costs nothing"
     )
+    run.add_argument(
+        "--yes", action="store_true", help="never ask whether to charge; without a terminal nobody is asked"
+    )
     run.add_argument("--json", action="store_true", help="print JSON instead of the summary")
     runner_arguments.add(run)
