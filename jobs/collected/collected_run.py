@@ -88,7 +88,7 @@ def run(
         new_folder(target),
         contextlib.ExitStack() as until_the_end,
     ):
-        tell = functools.partial(silence.note, stream)
+        tell = progress.note
         engine = until_the_end.enter_context(engines.engine(runner, arguments, tell))
         stop = functools.partial(orphaned_jobs.stop, tell=tell)
         if ledger == NO_LEDGER:

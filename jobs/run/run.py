@@ -216,7 +216,7 @@ def carry_out(
         new_folder(target),
         contextlib.ExitStack() as until_the_end,
     ):
-        tell = note if note is not None else functools.partial(silence.note, stream)
+        tell = note if note is not None else progress.note
         for warning in source_notes.before_run(file.job):
             tell(warning)
         progress.show("loading")

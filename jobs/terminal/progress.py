@@ -15,6 +15,7 @@ from typing import TextIO
 from rich.status import Status
 from rich.text import Text
 
+from dp_pipelines.jobs.terminal import silence
 from dp_pipelines.jobs.terminal.console import HarmlessConsole
 from dp_pipelines.jobs.terminal.harmless import harmless
 
@@ -89,6 +90,7 @@ class Progress:
     """
 
     def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
         console = _Console(file=stream)
         self._status = Status("", console=console) if console.is_terminal else _Log(stream)
         self._total, self._files, self._begun = 0, 0, 0
@@ -113,6 +115,21 @@ class Progress:
                 self._status.update(Text(harmless(text)))
             else:
                 self._status.update(text)
+
+    def note(self, text: str) -> None:
+        """Say something of the run, on a line of its own; on a terminal above the line of progress.
+
+        Threads of an engine may say something too, also after the end.
+
+        >>> import sys
+        >>> Progress(sys.stdout).note("a job of before still runs")
+        note: a job of before still runs
+        """
+        if not isinstance(self._status, Status):
+            silence.note(self._stream, text)
+            return
+        with contextlib.suppress(OSError, ValueError):  # the terminal may be gone
+            self._status.console.print(Text(f"note: {harmless(text)}"), soft_wrap=True)
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:

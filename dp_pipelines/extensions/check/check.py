@@ -9,7 +9,6 @@ none; no text of a failure quotes a row.
 import argparse
 import contextlib
 import dataclasses
-import functools
 import json
 import pathlib
 from collections.abc import Mapping, Sequence
@@ -85,7 +84,7 @@ def check(given: argparse.Namespace, arguments: Sequence[str]) -> Checked:
         progress.show("loading")
         from dp_pipelines.jobs.runners import engines
 
-        tell = functools.partial(silence.note, stream)
+        tell = progress.note
         engine = until_the_end.enter_context(engines.engine(given.runner, arguments, tell))
         doctor.refuse_unready(engine, target, tell)
         with staging.staging_folder(target) as folder:

@@ -124,7 +124,7 @@ def tune(given: argparse.Namespace, arguments: Sequence[str]) -> Tuned:
         from dp_pipelines.extensions.tune import tune_graph
         from dp_pipelines.jobs.runners import engines
 
-        tell = functools.partial(silence.note, stream)
+        tell = progress.note
         engine = until_the_end.enter_context(engines.engine(given.runner, arguments, tell))
         doctor.refuse_unready(engine, target, tell)
         with staging.staging_folder(target) as folder:

@@ -116,3 +116,23 @@ def test_a_closed_log_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
         log.close()
         time.sleep(0.05)
         progress.show("reading")
+
+
+def test_a_note_has_a_line_of_its_own_on_a_terminal_also_after_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm-256color")
+    terminal = Terminal()
+    with Progress(terminal) as progress:
+        progress.show("planning 1 stages")
+        progress.note("a job of before [still] runs \x1b[31m" + "x" * 300)
+        progress.show("step 1 of 5")
+    progress.note("its engine said more")
+    lines = [line.rpartition("\r")[2] for line in terminal.getvalue().split("\n")]
+    [noted] = [line for line in lines if "a job of before" in line]
+    before, _, said = noted.rpartition("note: ")
+    assert "planning" not in before.rpartition("\x1b[2K")[2]
+    assert said.startswith("a job of before [still] runs \\u001b[31m" + "x" * 300)
+    assert lines[-2].endswith("note: its engine said more")
+
+
+def test_a_note_on_a_terminal_that_is_gone_stops_nothing() -> None:
+    Progress(Gone()).note("nobody reads it")
