@@ -16,6 +16,7 @@ from dp_pipelines.kernels import contributions, distinct, keys, moments, shard, 
 from dp_pipelines.kernels.bounding import Bounded, KeptPairs
 from dp_pipelines.kernels.cells import Cells
 from dp_pipelines.kernels.columns import gather, long_text
+from dp_pipelines.kernels.columns.unique_codes import unique_codes
 from dp_pipelines.kernels.keys import Codes
 from dp_pipelines.kernels.lattice import (
     VALUE_BITS,
@@ -249,7 +250,7 @@ def unit_weights(partitions_of_unit: Codes) -> Integers:
     most = int(partitions_of_unit.max(initial=1))
     # isqrt(floor(4**20 / d)) = floor(2**20 / sqrt(d)) in integers, for each d that occurs.
     table = np.zeros(most + 1, np.int64)
-    occurring = np.unique(partitions_of_unit)
+    occurring = unique_codes(partitions_of_unit)
     table[occurring] = np.floor(np.sqrt((1 << 2 * WEIGHT_BITS) // np.maximum(occurring, 1)))
     return table[partitions_of_unit]
 

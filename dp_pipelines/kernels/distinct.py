@@ -14,6 +14,7 @@ from dp_pipelines.errors import RequestError
 from dp_pipelines.kernels import keys
 from dp_pipelines.kernels.columns import gather, hashing
 from dp_pipelines.kernels.columns.hashing import Words
+from dp_pipelines.kernels.columns.unique_codes import unique_codes
 from dp_pipelines.kernels.keys import Codes
 
 
@@ -90,7 +91,7 @@ def each_once(groups: Codes, values: pa.Array) -> tuple[Codes, pa.Array]:
     different = keys.dense([values])
     # Groups and values are fewer than 2**31 each, so that the pairs stay below 2**62.
     number = np.int64(max(len(different), 1))
-    pairs = np.unique(groups * number + different.codes)
+    pairs = unique_codes(groups * number + different.codes)
     return pairs // number, gather.take(different.columns[0], pairs % number)
 
 

@@ -17,6 +17,7 @@ from dp_pipelines.extensions.check.notes import Notes
 from dp_pipelines.extensions.check.null_counts import rows_with_null
 from dp_pipelines.kernels import keys, shard
 from dp_pipelines.kernels.columns import gather
+from dp_pipelines.kernels.columns.unique_codes import unique_codes
 from dp_pipelines.kernels.layout import Layout
 from dp_pipelines.planning.selection_chances import Selects
 from dp_pipelines.steps import unbounded_rows
@@ -248,7 +249,7 @@ def _note_bounds(found: _UnitPairs, chance: Floats, share: Floats, of: ProfiledS
             lose |= rows > most
             for other in of.other_rows:
                 notes.add("other", "max_contributions_per_partition", other, float(np.minimum(rows, other).sum()))
-    notes.add("units_cut", len(np.unique(found.unit[lose])))
+    notes.add("units_cut", len(unique_codes(found.unit[lose])))
     for name, numbers in (("groups_of_units", found.groups[found.first]), ("rows_of_pairs", found.rows)):
         for bucket, times in zip(*np.unique(bucket_of(numbers), return_counts=True), strict=True):
             notes.add(name, int(bucket), int(times))

