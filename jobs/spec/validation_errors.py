@@ -16,6 +16,7 @@ from pydantic_core import ErrorDetails
 
 from dp_pipelines.errors import RequestError
 from dp_pipelines.errors import nearest as nearest
+from dp_pipelines.jobs.spec import presentation
 from dp_pipelines.jobs.spec.content import Content, Path
 
 
@@ -213,7 +214,8 @@ def _words(detail: ErrorDetails, path: Path, around: Any, others: Iterable[Any])
             formats = ", ".join(f"{name}:" for name in around.formats_of_files)
             hint = f"{formats} are; write Parquet first, e.g. with DuckDB: COPY (FROM ...) TO 'data.parquet'"
             return "is no format that is read", hint
-        hint = nearest(str(path[-1]), known, "known keys")
+        for_readers = (*presentation.OF_PARTS, *presentation.OF_METRICS)
+        hint = nearest(str(path[-1]), sorted(known, key=for_readers.__contains__), "known keys")
         return "unknown key", hint if hint.startswith("did") else _elsewhere(str(path[-1]), others) + hint
     if kind == "missing":
         return "is missing", "add it"

@@ -43,6 +43,7 @@ def model(**changes: object) -> dict[str, Any]:
 CASES: dict[str, dict[str, Any]] = {
     "two classes": model(),
     "every key": model(
+        title="Two classes", description="Taught by teachers.",
         fit={"teachers": 30, "answers": 4, "asked": 50, "threshold": 12, "steps": 3, "learning_rate": 0.5},
         model={"kind": "linear"}, share=2, whiten=False, held_out=0.3, max_examples_per_unit=3, max_rows_per_unit=5,
         where="price >= 0", evaluation={"cells": 8, "by": {"column": "product", "groups": ["p0"]}},

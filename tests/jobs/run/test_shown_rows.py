@@ -105,14 +105,15 @@ def test_another_threshold_under_one_run_id_is_an_error_and_under_a_new_one_a_ne
 
     assert run("one", "out", having="orders > 100").code == 0
     before, charged = files_of(out), spent(shop)
-    for changes in ({"having": "orders > 101"}, {}, {"having": "orders > 100", "order_by": "orders"}):
+    for changes in ({"having": "orders > 101"}, {}, {"having": "orders > 100", "order_by": "orders", "limit": 2}):
         said = run("one", "other", **changes)
         assert said.code == 2, said.out
         assert "one" in said.err
         assert not (shop.folder / "other").exists()
         assert spent(shop) == charged
-    assert run("one", "again", having="orders > 100").code == 0
-    assert files_of(shop.folder / "again") == before
+    for place, order in (("again", {}), ("in order", {"order_by": "orders"})):  # an order alone chooses no rows
+        assert run("one", place, having="orders > 100", **order).code == 0
+        assert files_of(shop.folder / place) == before
     assert spent(shop) == charged
     assert run("two", "two", having="orders > 101").code == 0
     assert table_of(shop.folder / "two") != table_of(out), "a new draw"
