@@ -41,7 +41,7 @@ def model(**changes: object) -> dict[str, Any]:
 
 
 CASES: dict[str, dict[str, Any]] = {
-    "a straight line alone": model(),
+    "a straight line alone": model(title="Dear orders", description="What a line says."),
     "all forms of numbers": model(
         features={
             "store": {"kind": "number", "min_value": 0, "max_value": 10},
