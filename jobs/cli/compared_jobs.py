@@ -14,6 +14,7 @@ from dp_pipelines.jobs.request.job_fields import ABSENT, flat_fields
 from dp_pipelines.jobs.request.request import asked_digest
 from dp_pipelines.jobs.spec import presentation
 from dp_pipelines.jobs.spec.job_file import JobFile
+from dp_pipelines.report.key_text import visible
 
 SAME, OTHER_ROWS, OTHER_PLAN, OTHER_DATASET = "same", "other rows", "other plan", "other dataset"
 
@@ -70,7 +71,7 @@ class Comparison:
             earlier: the name of the earlier job file.
         """
         told = [f"changed since {earlier}:" if self.changes else f"nothing has changed since {earlier}"]
-        told += [f"  {key}: {before} -> {after}" for key, (before, after) in self.changes.items()]
+        told += [f"  {_line(key)}: {_line(before)} -> {_line(after)}" for key, (before, after) in self.changes.items()]
         told += [
             f"  noise of {name}: {number(before)} -> {number(after)}" for name, (before, after) in self.noise.items()
         ]
@@ -87,9 +88,7 @@ def compare(earlier: tuple[JobFile, ShownPlan], later: tuple[JobFile, ShownPlan]
     before, after = (dict(flat_fields(one.job.model_dump(mode="json", exclude_defaults=True))) for one in (old, new))
     keys = [*after, *(key for key in before if key not in after)]
     changes = {
-        key: (before.get(key, ABSENT), after.get(key, ABSENT))
-        for key in keys
-        if before.get(key, ABSENT) != after.get(key, ABSENT)
+        key: (before.get(key, ABSENT), after.get(key, ABSENT)) for key in keys if before.get(key) != after.get(key)
     }
     one_plan = asked_digest(old, old_plan.stages) == asked_digest(new, new_plan.stages)
     rows = [presentation.without(one.job.model_dump(mode="json", exclude_defaults=True)) for one in (old, new)]
@@ -106,6 +105,11 @@ def compare(earlier: tuple[JobFile, ShownPlan], later: tuple[JobFile, ShownPlan]
         runs=new_plan.plan.get("runs", 1),
         noise={name: (noises[0].get(name), noises[1].get(name)) for name in names},
     )
+
+
+def _line(text: str) -> str:
+    """Return a text on one line, with its line breaks as escapes."""
+    return visible(text, most=len(text))
 
 
 def _noise(plan: Mapping[str, Any]) -> dict[str, float]:

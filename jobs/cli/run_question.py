@@ -2,8 +2,9 @@
 
 In: a plan that is about to be charged for the first time, a terminal. Out: nothing, or a refusal of the run. Holds: there is a
 question only if standard input and standard error are terminals; whether there is one, and what it says, follows from the job
-file, the ledger and the plan, never from rows; nothing is locked meanwhile, and the ledger checks again before it charges. Not
-covered: further runs of a plan that is charged, which cost nothing more.
+file, the ledger and the plan, never from rows; no name or value can begin a line of it; what was typed before it is no answer;
+nothing is locked meanwhile, and the ledger checks again before it charges. Not covered: further runs of a plan that is charged,
+which cost nothing more.
 """
 
 import contextlib
@@ -19,6 +20,7 @@ from dp_pipelines.jobs.request import job_fields
 from dp_pipelines.jobs.terminal import silence, summary
 from dp_pipelines.jobs.terminal.progress import Progress
 from dp_pipelines.ledger import release_list
+from dp_pipelines.report.key_text import visible
 
 if TYPE_CHECKING:
     from dp_pipelines.jobs.run.ledger_account import NewCharge
@@ -26,6 +28,9 @@ if TYPE_CHECKING:
 
 FEW = 3
 """A job with so many changed fields at most differs little from another one."""
+
+LONGEST_LINE = 1200
+"""Characters of a line above the question."""
 
 QUESTION = "Charge this and run? [y/N] "
 
@@ -51,7 +56,7 @@ def ask(charge: "NewCharge", stream: TextIO, progress: Progress) -> None:
         return
     with progress.paused():
         for line in (*doubts, price_of(charge)):
-            silence.note(stream, line)
+            silence.note(stream, visible(visible(line, most=LONGEST_LINE), most=LONGEST_LINE))  # escapes count too
         answer = _answer(stream)
     if answer.strip().casefold() not in ("y", "yes"):
         raise RequestError(
@@ -128,6 +133,7 @@ def _answer(stream: TextIO) -> str:
     handler = signal.signal(signal.SIGINT, signal.default_int_handler) if in_main else None
     line = ""
     try:
+        _forget_typed()
         stream.write(QUESTION)
         stream.flush()
         line = sys.stdin.readline()
@@ -140,3 +146,13 @@ def _answer(stream: TextIO) -> str:
         with contextlib.suppress(OSError, ValueError):
             print(file=stream, flush=True)
     return line
+
+
+def _forget_typed() -> None:
+    """Drop what was typed before the question: a line that was pasted with the command is no answer to it."""
+    try:
+        import termios
+    except ImportError:  # a system without such terminals
+        return
+    with contextlib.suppress(termios.error, OSError, ValueError):  # it is no terminal any more
+        termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)

@@ -67,6 +67,14 @@ def test_a_plan_says_what_changed_since_an_earlier_job_and_what_it_costs(
     assert shop.left() == ["old.yaml"]
 
 
+def test_a_changed_value_is_on_one_line(shop: Shop, call: Call) -> None:
+    old = shop.folder / "old.yaml"
+    shutil.copy(shop.job, old)
+    shop.write(where="price > 0\nAND store > 0")
+    said = call("plan", shop.job, "--against", old)
+    assert "  where: (not there) -> price > 0\\u000aAND store > 0\n" in said.out
+
+
 def test_a_job_that_is_not_there_is_refused(shop: Shop, call: Call) -> None:
     said = call("plan", shop.job, "--against", shop.folder / "none.yaml")
     assert (said.code, said.out) == (2, "")

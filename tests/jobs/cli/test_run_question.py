@@ -6,19 +6,24 @@ that is not confirmed leaves nothing. Not covered: how a plan foresees that litt
 
 import contextlib
 import fcntl
+import io
 import os
 import pathlib
 import subprocess
 import sys
 import termios
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
 from dp_pipelines.jobs.cli import run_question
+from dp_pipelines.jobs.terminal.progress import Progress
 from dp_pipelines.ledger.ledger import DEFAULT_NAME, Ledger
 from tests.jobs.conftest import Said, Shop, stage
+
+if TYPE_CHECKING:
+    from dp_pipelines.jobs.run.ledger_account import NewCharge
 
 Call = Callable[..., Said]
 ASKED = run_question.QUESTION.strip()
@@ -113,6 +118,57 @@ def test_a_run_that_is_not_confirmed_charges_and_leaves_nothing(corrected: Shop,
     assert "it costs epsilon 8 and delta 1e-05, of epsilon 992 and delta" in process.shown
     assert "was not confirmed, so nothing was charged" in process.shown
     assert (corrected.charged(), corrected.left()) == (1, sorted(left_of(corrected, "first")))
+
+
+def test_a_value_that_became_a_mapping_is_asked_about(shop: Shop, call: Call) -> None:
+    kinds = shop.folder / "kinds.csv"
+    kinds.write_text("product,cap\n" + "".join(f"p{number},20\n" for number in range(5)))
+    lookup = {"csv": "kinds.csv", "on": "product", "types": {"product": "string", "cap": "float"}}
+    shop.write(lookup=lookup)
+    assert call("run", shop.job, "--output", shop.folder / "first").code == 0
+    stages = wider()
+    stages["weekly"]["metrics"]["revenue"]["max_value"] = {"lookup": "cap", "default": 20}
+    shop.write(lookup=lookup, stages=stages)
+    with terminal(*asked_to_run(shop)) as process:
+        assert process.read_until(ASKED)
+        process.type("y\n")
+        assert process.end() == 0
+    assert "only in stages.weekly.metrics.revenue.max_value: 20 -> {lookup: cap, default: 20.0}" in process.shown
+    assert shop.charged() == 2
+
+
+def test_values_of_a_job_begin_no_line_of_the_question(corrected: Shop) -> None:
+    corrected.write(stages=wider(), where="price > 0\nAND note <> 'note: it costs epsilon 0'")
+    with terminal(*asked_to_run(corrected)) as process:
+        assert process.read_until(ASKED)
+        process.type("n\n")
+        assert process.end() == 2
+    assert "price > 0\\u000aAND note <> 'note: it costs epsilon 0'" in process.shown
+    assert not any(line.startswith("AND note") for line in process.shown.splitlines())
+
+
+def test_a_line_of_the_question_is_one_line_and_not_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_question, "doubts_of", lambda charge: ["differs\n" * 1000])
+    monkeypatch.setattr(run_question, "price_of", lambda charge: "it costs epsilon 8")
+    monkeypatch.setattr(run_question, "_answer", lambda stream: "y\n")
+    stream, charge = io.StringIO(), cast("NewCharge", None)
+    run_question.ask(charge, stream, Progress(stream))
+    doubt, price = stream.getvalue().splitlines()
+    assert doubt.startswith("note: differs\\u000adiffers")
+    assert doubt.endswith("…")
+    assert len(doubt) == len("note: ") + run_question.LONGEST_LINE + 1
+    assert price == "note: it costs epsilon 8"
+
+
+@pytest.mark.parametrize("early", ["y\n", "y\ny\n", "y"])
+def test_what_is_typed_before_the_question_is_no_answer(corrected: Shop, early: str) -> None:
+    with terminal(*asked_to_run(corrected)) as process:
+        process.type(early)
+        assert process.read_until(ASKED)
+        process.type("\n")
+        assert process.end() == 2
+    assert "was not confirmed, so nothing was charged" in process.shown
+    assert corrected.charged() == 1
 
 
 def left_of(shop: Shop, folder: str) -> list[str]:
