@@ -7,7 +7,7 @@ anything is charged, or is left out with a note where only the released rows tel
 
 import dataclasses
 import pathlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from typing import BinaryIO
 
 import pyarrow as pa
@@ -84,11 +84,12 @@ class SpreadsheetCsv(CsvText):
             yield "wide", "has no metric, so no cell would hold anything", "add one, or drop wide: true"
         else:
             columns = self._repeated(schema)
-            for key in layout.keys[:-1]:
-                for name in columns:
-                    if key.startswith(f"{name}{SEPARATOR}"):
-                        message = f"has column {key!r}, which a column of the numbers {name!r} could be called, too"
-                        yield "wide", message, "rename it"
+            for name in columns:
+                for other in (*layout.keys[:-1], *columns):
+                    if other.startswith(f"{name}{SEPARATOR}"):
+                        message = f"has column {other!r}, which a column of the numbers {name!r} could be called, too"
+                        yield "wide", message, "rename one of them"
+                        break  # its interval is called alike
             if layout.listed is not None:
                 width = self._width(len({key[-1] for key in layout.listed}), columns)
                 if width > MOST_COLUMNS:
@@ -141,7 +142,7 @@ class SpreadsheetCsv(CsvText):
                 return
             self._write_header(columns_of(file.schema_arrow.names, self.layout, interval=self.interval), sink)
             for batch in file.iter_batches(batch_size=text_tables.ROWS):
-                self._write_cells(cells_of(pa.table(batch), self.layout, **self._digits), sink)
+                self._write_cells([*cells_of(pa.table(batch), self.layout, **self._digits).values()], sink)
 
     def _write_grid(self, table: pa.Table, sink: BinaryIO) -> None:
         """Write a table as a grid."""
@@ -154,10 +155,10 @@ class SpreadsheetCsv(CsvText):
             self._write_cells(part, sink)
 
     def _write_header(self, names: list[str], sink: BinaryIO) -> None:
-        self._write_cells({name: in_quotation_marks(pa.array([name])) for name in names}, sink)
+        self._write_cells([in_quotation_marks(pa.array([name])) for name in names], sink)
 
-    def _write_cells(self, cells: Mapping[str, pa.Array], sink: BinaryIO) -> None:
-        write_lines(pc.binary_join_element_wise(*cells.values(), self.delimiter), sink)
+    def _write_cells(self, columns: Sequence[pa.Array], sink: BinaryIO) -> None:
+        write_lines(pc.binary_join_element_wise(*columns, self.delimiter), sink)
 
 
 def _too_many(width: int) -> str:

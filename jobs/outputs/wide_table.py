@@ -43,8 +43,8 @@ class WideGrid:
     down: NDArray[np.int64]
     headings: tuple[str, ...]
 
-    def parts(self, keys: Mapping[str, pa.Array], numbers: Mapping[str, pa.Array]) -> Iterator[dict[str, pa.Array]]:
-        """Yield the cells of the wide table, some rows at a time.
+    def parts(self, keys: Mapping[str, pa.Array], numbers: Mapping[str, pa.Array]) -> Iterator[list[pa.Array]]:
+        """Yield the cells of the wide table, some rows at a time: a list of columns in the order of `names`.
 
         Args:
             keys: the cells of all keys but the last, by column.
@@ -60,11 +60,8 @@ class WideGrid:
             places = np.full((len(self.headings), len(groups)), -1, dtype=np.int64)
             places[self.down[rows], self.across[rows] - begin] = rows
             taken = [pa.array(place, mask=place < 0) for place in places]
-            part = {name: cells.take(pa.array(groups)) for name, cells in keys.items()}
-            for name, cells in numbers.items():
-                for heading, place in zip(self.headings, taken, strict=True):
-                    part[f"{name}{SEPARATOR}{heading}"] = cells.take(place).fill_null("")
-            yield part
+            of_keys = [cells.take(pa.array(groups)) for cells in keys.values()]
+            yield [*of_keys, *(cells.take(place).fill_null("") for cells in numbers.values() for place in taken)]
 
     def names(self, keys: Sequence[str], numbers: Sequence[str]) -> list[str]:
         """Return the columns of the wide table. Arguments as the keys of those of `parts`."""

@@ -250,6 +250,39 @@ def heading_of(value: str | None) -> str:
     return headings_of(pa.array([value], pa.string()))[0]
 
 
+COLLIDING = ("orders", "orders: b")
+"""Metrics of which a heading of one can be a heading of the other."""
+
+
+def colliding_table() -> tuple[pa.Table, CsvLayout]:
+    """Return a table whose wide form would have the heading `orders: b: c` twice."""
+    pairs = [("x", "c"), ("x", "b: c"), ("x", "z"), ("y", "c"), ("y", "b: c"), ("y", "z")]
+    columns: dict[str, list[Any]] = {"k": [pair[0] for pair in pairs], "v": [pair[1] for pair in pairs]}
+    for factor, name in enumerate(COLLIDING):
+        columns |= {name: [float(place + 10 * factor) for place in range(6)], f"{name}_stddev": [1.0] * 6}
+    numbers = tuple(NumberColumns(value=name, stddev=f"{name}_stddev", whole=True) for name in COLLIDING)
+    return pa.table(columns), CsvLayout(keys=("k", "v"), numbers=numbers)
+
+
+def test_metrics_whose_headings_could_be_equal_are_refused() -> None:
+    table, layout = colliding_table()
+    for interval in (False, True):
+        (said,) = refused(layout, table.schema, wide=True, interval=interval)
+        assert said.startswith("wide: has column 'orders: b', which a column of the numbers 'orders' could be called")
+    assert not refused(layout, table.schema, interval=True)
+    apart = table.rename_columns(["k", "v", "orders", "orders_stddev", "orders b", "orders b_stddev"])
+    others = dataclasses.replace(layout.numbers[1], value="orders b", stddev="orders b_stddev")
+    assert not refused(dataclasses.replace(layout, numbers=(layout.numbers[0], others)), apart.schema, wide=True)
+
+
+def test_a_grid_loses_no_column_whatever_its_headings_are(tmp_path: pathlib.Path) -> None:
+    table, layout = colliding_table()
+    path, _ = written(tmp_path, table, layout, wide=True)
+    header, *body = rows_of(path)
+    assert header == ["k", *(f"{name}: {value}" for name in COLLIDING for value in ("b: c", "c", "z"))]
+    assert body == [["x", "1", "0", "2", "11", "10", "12"], ["y", "4", "3", "5", "14", "13", "15"]]
+
+
 def test_headings_of_days_have_no_time_of_day() -> None:
     moments = pa.array(["2026-01-05", "2026-01-12", None]).cast(pa.timestamp("us"))
     assert headings_of(moments) == ("2026-01-05", "2026-01-12", "null")
@@ -318,7 +351,8 @@ def test_what_is_no_grid_is_refused() -> None:
     odd = pa.schema([("orders: x", pa.string()), *schema])
     (said,) = refused(replace(LAYOUT, keys=("orders: x", "v")), odd, wide=True)
     assert (
-        said == "wide: has column 'orders: x', which a column of the numbers 'orders' could be called, too; rename it"
+        said
+        == "wide: has column 'orders: x', which a column of the numbers 'orders' could be called, too; rename one of them"
     )
     listed = [("a", number) for number in range(1000)]
     assert (

@@ -121,6 +121,11 @@ REFUSED: dict[str, tuple[dict[str, object], dict[str, object], str, str]] = {
         {"partition_by": ["product", "store"], "partitions": {"public": [["p0", n] for n in range(501)]}},
         "outputs.files.0.csv.wide", "would have 1,003 columns, and at most 1,000",
     ),
+    "headings that could be equal": (
+        {"wide": True},
+        {"partition_by": ["product", "store"], "metrics": {"a": {"kind": "count"}, "a: b": {"kind": "count"}}},
+        "outputs.files.0.csv.wide", "has column 'a: b', which a column of the numbers 'a' could be called, too",
+    ),
     "a name that is there": (
         {"interval": True}, {"metrics": {"orders": {"kind": "count"}, "orders_from": {"kind": "count"}}},
         "outputs.files.0.csv.interval", "would publish column 'orders_from' twice",
