@@ -137,6 +137,26 @@ def test_people_are_whole_and_other_numbers_have_the_digits_of_the_page(tmp_path
     assert (tmp_path / "t.parquet").read_bytes() == (tmp_path / "before.parquet").read_bytes()
 
 
+def test_what_is_exact_or_large_keeps_its_digits_when_rounded(tmp_path: pathlib.Path) -> None:
+    table = pa.table(
+        {
+            "k": ["a", "b", "c", "d"],
+            "mean": [123456.75, 1234567.8, 1e-7, 1.2345678e16],
+            "mean_stddev": [None, 0.0, None, 1e6],
+        }
+    )
+    layout = CsvLayout(keys=("k",), numbers=(MEAN,))
+    assert rows_of(written(tmp_path, table, layout, rounded=True, interval=True)[0])[1:] == [
+        ["a", "123456.75", "", "", ""],
+        ["b", "1234567.8", "0", "1234567.8", "1234567.8"],
+        ["c", "1e-7", "", "", ""],
+        ["d", "12345678000000000", "1000000", "12345677998040000", "12345678001960000"],
+    ]
+    compared = pa.table({"arm": ["B"], "value": [1.2345678e16], "difference": [None], "difference_low": [None]})
+    layout = CsvLayout(keys=("arm",), compared=("value", "difference", "difference_low"))
+    assert rows_of(written(tmp_path, compared, layout, rounded=True)[0])[1] == ["B", "12345678000000000.00", "", ""]
+
+
 def test_the_interval_has_all_digits_where_nothing_is_rounded(tmp_path: pathlib.Path) -> None:
     path, _ = written(tmp_path, grid_table(["a"], ["x", "y"]), interval=True)
     assert rows_of(path)[1] == ["a", "x", "0.3", "4", str(0.3 - 1.96 * 4), str(0.3 + 1.96 * 4)]
