@@ -17,7 +17,7 @@ import pyarrow.parquet
 from dp_pipelines.jobs.outputs import text_tables
 from dp_pipelines.jobs.outputs.csv_columns import CsvLayout, cells_of, columns_of
 from dp_pipelines.jobs.outputs.text_tables import CsvText, in_quotation_marks, write_lines
-from dp_pipelines.jobs.outputs.wide_table import SEPARATOR, grid_of
+from dp_pipelines.jobs.outputs.wide_table import SEPARATOR, combinations, grid_of
 
 MARK = b"\xef\xbb\xbf"
 """The byte order mark of UTF-8, by which Excel knows the encoding of a file."""
@@ -27,6 +27,9 @@ MOST_COLUMNS = 1_000
 
 MOST_ROWS = 2**20
 """Rows of a table that is written wide: as many as a spreadsheet has."""
+
+MOST_CELLS = 2**24
+"""Cells of a wide table, empty ones too: few partitions far apart make a large file."""
 
 MOST_BYTES = 2**28
 """Of a table that is written wide, since it is held in memory as text."""
@@ -92,12 +95,8 @@ class SpreadsheetCsv(CsvText):
                         break  # its interval is called alike
             if layout.listed is not None:
                 width = self._width(len({key[-1] for key in layout.listed}), columns)
-                if width > MOST_COLUMNS:
-                    yield (
-                        "wide",
-                        f"would have {_too_many(width)}",
-                        "put a key with fewer values last, or drop wide: true",
-                    )
+                if too_large := _too_large(len({tuple(key[:-1]) for key in layout.listed}), width):
+                    yield "wide", too_large, "put a key with fewer values last, or drop wide: true"
 
     def _repeated(self, schema: pa.Schema) -> list[str]:
         """Return the columns that a grid has for each value of the last key: all but standard deviations."""
@@ -129,7 +128,9 @@ class SpreadsheetCsv(CsvText):
             return f"takes more than {MOST_BYTES >> 20} MiB"
         values = len(pc.unique(rows.column(self.layout.keys[-1])))
         width = self._width(values, self._repeated(rows.schema))
-        return f"would have {_too_many(width)}" if width > MOST_COLUMNS else ""
+        if not _too_large(rows.num_rows, width):
+            return ""
+        return _too_large(combinations([rows.column(key) for key in self.layout.keys[:-1]]), width)
 
     def write(self, table: pathlib.Path, to: pathlib.Path) -> None:
         """See `TextFormat`."""
@@ -161,5 +162,10 @@ class SpreadsheetCsv(CsvText):
         write_lines(pc.binary_join_element_wise(*columns, self.delimiter), sink)
 
 
-def _too_many(width: int) -> str:
-    return f"{width:,} columns, and at most {MOST_COLUMNS:,} are written"
+def _too_large(rows: int, width: int) -> str:
+    """Return why a grid of so many rows and columns is not written; empty where it is."""
+    if width > MOST_COLUMNS:
+        return f"would have {width:,} columns, and at most {MOST_COLUMNS:,} are written"
+    if rows * width > MOST_CELLS:
+        return f"would have {rows * width:,} cells, and at most {MOST_CELLS:,} are written"
+    return ""

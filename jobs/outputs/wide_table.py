@@ -79,16 +79,34 @@ def grid_of(keys: Sequence[pa.ChunkedArray]) -> WideGrid:
     (('1', '2'), [0, 2], [0, 0, 1], [1, 0, 1])
     """
     values, down = _in_order(keys[-1])
-    codes = np.zeros(len(keys[-1]), dtype=np.int64)
-    for column in keys[:-1]:
-        of_column = gather.one_array(column).dictionary_encode(null_encoding="encode")
-        both = codes * max(1, len(of_column.dictionary)) + np.asarray(of_column.indices, dtype=np.int64)
-        codes = np.unique(both, return_inverse=True)[1].reshape(-1)  # so that products stay small
+    codes = _codes(keys[:-1])
     _, first, inverse = np.unique(codes, return_index=True, return_inverse=True)
     order = np.argsort(first, kind="stable")
     place = np.empty(len(order), dtype=np.int64)
     place[order] = np.arange(len(order))
     return WideGrid(first=first[order], across=place[inverse.reshape(-1)], down=down, headings=headings_of(values))
+
+
+def combinations(keys: Sequence[pa.ChunkedArray]) -> int:
+    """Return how many combinations of values some columns have: the rows of a wide table.
+
+    Args:
+        keys: the columns, at least one.
+
+    >>> combinations([pa.chunked_array([["b", "b", "a", None]]), pa.chunked_array([[2, 2, 2, 2]])])
+    3
+    """
+    return len(np.unique(_codes(keys)))
+
+
+def _codes(keys: Sequence[pa.ChunkedArray]) -> NDArray[np.int64]:
+    """Return a number for each row: equal ones for equal keys."""
+    codes = np.zeros(len(keys[0]), dtype=np.int64)
+    for column in keys:
+        of_column = gather.one_array(column).dictionary_encode(null_encoding="encode")
+        both = codes * max(1, len(of_column.dictionary)) + np.asarray(of_column.indices, dtype=np.int64)
+        codes = np.unique(both, return_inverse=True)[1].reshape(-1)  # so that products stay small
+    return codes
 
 
 def _in_order(column: pa.ChunkedArray) -> tuple[pa.Array, NDArray[np.int64]]:

@@ -327,6 +327,7 @@ def test_how_many_rows_are_written_at_a_time_changes_no_byte(
     ("limit", "value", "why"),
     [
         ("MOST_COLUMNS", 15, "would have 16 columns, and at most 15 are written"),
+        ("MOST_CELLS", 239, "would have 240 cells, and at most 239 are written"),
         ("MOST_ROWS", 200, "has more than 200 rows"),
         ("MOST_BYTES", 2**10, "takes more than 0 MiB"),
     ],
@@ -343,6 +344,24 @@ def test_what_is_too_large_for_a_grid_is_written_row_by_row(
     assert path.read_bytes() != wide
     CsvText().write(tmp_path / "t.parquet", tmp_path / "plain.csv")
     assert path.read_bytes() == (tmp_path / "plain.csv").read_bytes()
+
+
+def test_partitions_far_apart_are_no_grid_of_empty_cells(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spreadsheet_csv, "MOST_CELLS", 2**14)
+    rows = 200
+    table = pa.table(
+        {"k": [f"u{n}" for n in range(rows)], "v": [n % 99 for n in range(rows)], "orders": [1.0] * rows,
+         "orders_stddev": [1.0] * rows}
+    )  # fmt: skip
+    path, spreadsheet = written(tmp_path, table, wide=True)
+    assert spreadsheet.why_long(tmp_path / "t.parquet") == "would have 20,000 cells, and at most 16,384 are written"
+    assert len(rows_of(path)[0]) == 4
+    dense = table.set_column(0, "k", pa.array([f"u{n // 99}" for n in range(rows)]))
+    path, spreadsheet = written(tmp_path, dense, wide=True)
+    assert spreadsheet.why_long(tmp_path / "t.parquet") == "", "the same width and rows, but few combinations"
+    assert len(rows_of(path)[0]) == 100
 
 
 def refused(layout: CsvLayout, schema: pa.Schema, **options: Any) -> list[str]:
@@ -379,6 +398,12 @@ def test_what_is_no_grid_is_refused() -> None:
         "would have 1,001 columns, and at most 1,000" in refused(replace(LAYOUT, listed=listed), schema, wide=True)[0]
     )
     assert not refused(replace(LAYOUT, listed=listed[1:]), schema, wide=True)
+    apart = [[number, number % 999] for number in range(16_794)]
+    assert (
+        "would have 16,794,000 cells, and at most 16,777,216"
+        in refused(replace(LAYOUT, listed=apart), schema, wide=True)[0]
+    )
+    assert not refused(replace(LAYOUT, listed=apart[:16_777]), schema, wide=True)
     assert not refused(replace(LAYOUT, keys=("k",)), schema, rounded=True, interval=True)
 
 
