@@ -21,7 +21,8 @@ from dp_pipelines.kernels.columns import gather
 CELLS = 2**20
 """Cells that are written at a time. It changes no byte."""
 
-MIDNIGHT = r" 00:00:00(\.0+)?$"
+MIDNIGHT = r" 00:00:00(\.0+)?Z?$"
+"""The time of day of a moment that begins a day, in UTC where its column has a zone."""
 
 SEPARATOR = ": "
 """Stands between the name of a column and the value of the last key in a heading."""

@@ -423,7 +423,7 @@ def _text_format(output: pathlib.Path) -> TextFormat | None:
     Raises:
         RequestError: it says none, or compresses a Parquet file, whose columns are compressed already.
     """
-    ending, codec = compressed.ending_of(output.name), compressed.codec_of(output.name)
+    ending, codec = compressed.ending_of(_with_stem(output.name)), compressed.codec_of(_with_stem(output.name))
     if ending in TEXTS:
         return TEXTS[ending]
     if ending in ("", PARQUET) and codec is None:
@@ -432,6 +432,15 @@ def _text_format(output: pathlib.Path) -> TextFormat | None:
     texts, codecs = ", ".join(TEXTS), ", ".join(compressed.CODECS)
     hint = f"name a file that ends in {PARQUET}, {texts}, or one of the latter with {codecs} behind it"
     raise RequestError(field=f"output {str(output)!r}", message=message, hint=hint)
+
+
+def _with_stem(name: str) -> str:
+    """Return the name of a file with something before its ending, also where the ending is the whole name: `.csv`.
+
+    >>> _with_stem(".csv.gz"), _with_stem("scores.csv")
+    ('_.csv.gz', '_scores.csv')
+    """
+    return f"_{name}"
 
 
 def _as_named(table: pathlib.Path, text: TextFormat | None, output: pathlib.Path) -> pathlib.Path:
@@ -453,7 +462,7 @@ def _as_named(table: pathlib.Path, text: TextFormat | None, output: pathlib.Path
     named = table.with_suffix(f".{text.name}")
     text.write(table, named)
     table.unlink()
-    codec = compressed.codec_of(output.name)
+    codec = compressed.codec_of(_with_stem(output.name))
     if codec is None:
         return named
     packed = table.with_suffix(".packed")

@@ -309,6 +309,11 @@ def test_headings_of_days_have_no_time_of_day() -> None:
     assert headings_of(pa.array(["2026-01-05", "2026-01-12 10:00"]).cast(pa.timestamp("s"))) == (
         "2026-01-05 00:00:00", "2026-01-12 10:00:00",
     )  # fmt: skip
+    for zone in ("UTC", "Europe/Berlin"):
+        assert headings_of(moments.cast(pa.timestamp("us", zone))) == ("2026-01-05", "2026-01-12", "null")
+    assert headings_of(pa.array([0, 3600]).cast(pa.timestamp("s", "UTC"))) == (
+        "1970-01-01 00:00:00Z", "1970-01-01 01:00:00Z",
+    )  # fmt: skip
     assert headings_of(moments.cast(pa.date32())) == ("2026-01-05", "2026-01-12", "null")
     assert headings_of(pa.array([True, False, None])) == ("true", "false", "null")
     assert headings_of(pa.array([1.5, 2.0])) == ("1.5", "2")

@@ -252,8 +252,18 @@ def test_other_programs_read_every_ending(
     assert duckdb.sql(f"SELECT customer, product, probability FROM {read} ORDER BY ALL").fetchall() == wanted
 
 
+def test_a_name_that_is_an_ending_is_one(tmp_path: pathlib.Path, shop_model: Artefact, call: Call) -> None:
+    rows(tmp_path, parts=1)
+    for name in (".csv", ".csv.gz", ".parquet"):
+        said = call("predict", tmp_path / "model", tmp_path / "rows/*", "--output", tmp_path / name)
+        assert said.code == 0, said.err
+    wanted = sorted_pairs(pa.parquet.read_table(tmp_path / ".parquet"), "customer", "probability")
+    assert sorted_pairs(pa.csv.read_csv(tmp_path / ".csv"), "customer", "probability") == wanted
+    assert gzip.decompress((tmp_path / ".csv.gz").read_bytes()) == (tmp_path / ".csv").read_bytes()
+
+
 @pytest.mark.parametrize(
-    "name", ["scores.xlsx", "scores.json", "scores.csv.zip", "scores.gz", "scores.parquet.gz", "a.b"]
+    "name", [".gz", ".hidden", "scores.xlsx", "scores.json", "scores.csv.zip", "scores.gz", "scores.parquet.gz", "a.b"]
 )
 def test_an_unknown_ending_is_refused_with_the_list(
     tmp_path: pathlib.Path, shop_model: Artefact, call: Call, name: str

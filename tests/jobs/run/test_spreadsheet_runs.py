@@ -228,6 +228,9 @@ def test_a_comparison_has_its_digits_too(shop: Shop, call: Call) -> None:
     assert run(shop, call, "one").code == 0
     header, *body = read(shop.folder / "one" / "weekly.compare.csv")
     assert header[:3] == ["product", "metric", "value"]
+    assert header == duckdb.sql(f"FROM '{shop.folder / 'one' / 'weekly.compare.parquet'}'").columns, (
+        "interval adds none"
+    )
     assert body
     assert all(len(cell) <= 7 for row in body for cell in row[2:])
     assert read(shop.folder / "one" / "weekly.csv")[0] == [
