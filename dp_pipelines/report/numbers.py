@@ -16,7 +16,7 @@ MOST_DECIMALS = 12
 MOST_DIGITS = 1e15
 """From here on a number is written with an exponent: no float holds its last digits."""
 
-FLOAT_DIGITS = 1e17
+FLOAT_DIGITS = 10**17
 """Below it, 17 significant digits write a number out in full: no float has more."""
 
 WORDS = ((1e12, "trillion"), (1e9, "billion"), (1e6, "million"))
@@ -117,10 +117,11 @@ def written_out(value: float | decimal.Decimal, digits: int) -> str:
     >>> written_out(1.2345678e16, 0), written_out(1.2345678e20, 0), written_out(1e15 + 0.125, 2)
     ('12345678000000000', '1.2345678e+20', '1000000000000000.12')
     """
-    if digits > MOST_DECIMALS or abs(value) >= FLOAT_DIGITS:
+    number = decimal.Decimal(value)
+    if digits > MOST_DECIMALS or number.copy_abs() >= FLOAT_DIGITS:
         return exact_number(float(value)) if math.isfinite(float(value)) else ""
     with decimal.localcontext(prec=64):
-        text = format(decimal.Decimal(value).quantize(decimal.Decimal(1).scaleb(-digits)), "f")
+        text = format(number.quantize(decimal.Decimal(1).scaleb(-digits)), "f")
     return text if text.strip("-0.") else text.removeprefix("-")
 
 
