@@ -25,8 +25,9 @@ from dp_pipelines.disk_errors import reason_of, told_of_disk
 from dp_pipelines.engine import compressed
 from dp_pipelines.errors import DamagedInputError, RequestError
 from dp_pipelines.jobs.outputs import text_tables
-from dp_pipelines.jobs.outputs.text_tables import CsvText, JsonLinesText, TextFormat, TsvText
+from dp_pipelines.jobs.outputs.text_tables import TextFormat
 from dp_pipelines.jobs.predict import preprocessing
+from dp_pipelines.jobs.predict.output_format import as_named, refused_first, text_format
 from dp_pipelines.jobs.predict.preprocessing import Prepared
 from dp_pipelines.jobs.sources import public_tables, source_files
 from dp_pipelines.jobs.spec.validation_errors import nearest
@@ -52,8 +53,6 @@ BATCH_ROWS = 2**17
 SHARD_BYTES = 64 * 2**20
 MOST_SHARDS = 256
 """How many files are open at a time."""
-
-PARQUET = ".parquet"
 
 SALT = 0x707265646963740A
 """Decides where a unit is put, and so the order of predictions, and nothing else."""
@@ -111,7 +110,7 @@ def _predict(given: argparse.Namespace) -> Predicted:
     model = artefact.load(folder)
     jax_model = scoring.own_code(model.task, given.jax_model, "--jax-model")
     output = staging.local_path(given.output)
-    text = _text_format(output)
+    text = text_format(output)
     staging.refuse_existing(output)
     results, examples, notes = _examples(given, model, _input(given, model), text)
     repeated = [name for name in model.results if name in results]
@@ -133,9 +132,9 @@ def _predict(given: argparse.Namespace) -> Predicted:
         return pa.table(dict(both))
 
     with private_folder(output) as beside:
-        tables = _refused_first((predicted(table) for table in examples(beside)), text, output)
+        tables = refused_first((predicted(table) for table in examples(beside)), text, output)
         rows, columns = _write(tables, beside / "predictions")
-        staging.give_name(_as_named(beside / "predictions", text, output), output)
+        staging.give_name(as_named(beside / "predictions", text, output), output)
     made_up = MADE_UP in model.privacy.not_covered
     return Predicted(model=folder, output=output, rows=rows, columns=columns, made_up=made_up, notes=notes)
 
@@ -511,81 +510,6 @@ def _write(tables: Iterator[pa.Table], path: pathlib.Path) -> tuple[int, tuple[s
             rows += table.num_rows
         assert writer is not None
         return rows, tuple(writer.schema.names)
-
-
-TEXTS: Mapping[str, TextFormat] = {f".{text.name}": text for text in (CsvText(), TsvText(), JsonLinesText())}
-"""What is written in place of Parquet, by the end of the output's name."""
-
-
-def _text_format(output: pathlib.Path) -> TextFormat | None:
-    """Return the text format that the end of the output's name says; None for Parquet, also where it has no ending.
-
-    Args:
-        output: what will be written.
-
-    Raises:
-        RequestError: it says none, or compresses a Parquet file, whose columns are compressed already.
-    """
-    ending, codec = compressed.ending_of(_with_stem(output.name)), compressed.codec_of(_with_stem(output.name))
-    if ending in TEXTS:
-        return TEXTS[ending]
-    if ending in ("", PARQUET) and codec is None:
-        return None
-    message = "would be Parquet that is compressed as a whole" if ending == PARQUET else "has an unknown ending"
-    texts, codecs = ", ".join(TEXTS), ", ".join(compressed.CODECS)
-    hint = f"name a file that ends in {PARQUET}, {texts}, or one of the latter with {codecs} behind it"
-    raise RequestError(field=f"output {str(output)!r}", message=message, hint=hint)
-
-
-def _with_stem(name: str) -> str:
-    """Return the name of a file with something before its ending, also where the ending is the whole name: `.csv`.
-
-    >>> _with_stem(".csv.gz"), _with_stem("scores.csv")
-    ('_.csv.gz', '_scores.csv')
-    """
-    return f"_{name}"
-
-
-def _refused_first(tables: Iterator[pa.Table], text: TextFormat | None, output: pathlib.Path) -> Iterator[pa.Table]:
-    """Yield tables of one schema, after the format of the output was asked whether it can hold their columns.
-
-    Raises:
-        RequestError: it cannot; of the tables only the first one, which has no rows, was made.
-    """
-    for number, table in enumerate(tables):
-        if text is not None and number == 0:
-            for column, rule, _ in text.refused(table.schema):
-                hint = f"name an output that ends in {PARQUET}"
-                raise RequestError(field=f"output {str(output)!r}", message=f"column {column!r} {rule}", hint=hint)
-        yield table
-
-
-def _as_named(table: pathlib.Path, text: TextFormat | None, output: pathlib.Path) -> pathlib.Path:
-    """The predictions in the format of the output, compressed where its name says so.
-
-    Args:
-        table: their Parquet file.
-        text: the format; None for Parquet.
-        output: what will be written.
-    """
-    if text is None:
-        return table
-    named = table.with_suffix(f".{text.name}")
-    text.write(table, named)
-    table.unlink()
-    codec = compressed.codec_of(_with_stem(output.name))
-    if codec is None:
-        return named
-    packed = table.with_suffix(".packed")
-    with (
-        named.open("rb") as source,
-        pa.OSFile(str(packed), "wb") as sink,
-        pa.CompressedOutputStream(sink, codec) as stream,
-    ):
-        while block := source.read(compressed.BLOCK):
-            stream.write(block)
-    named.unlink()
-    return packed
 
 
 @contextlib.contextmanager
