@@ -11,7 +11,7 @@ from typing import Any
 from markupsafe import Markup
 
 from dp_pipelines.report.key_text import visible
-from dp_pipelines.report.numbers import tick_number
+from dp_pipelines.report.numbers import MOST_DIGITS, tick_number, written_out
 from dp_pipelines.report.svg import BAR, GRID, INK, MARK, QUIET, SvgDrawing, round_places
 
 FILE = "compare"
@@ -130,8 +130,13 @@ def comparison_cells(row: Mapping[str, Any]) -> dict[str, str]:
     }
     texts = {}
     for name, number in numbers.items():
-        text = _number(number, digits["ratio" if name.startswith("ratio") else "difference"])
-        texts[name] = "" if text == UNKNOWN else text.replace(",", "")
+        certain = digits["ratio" if name.startswith("ratio") else "difference"]
+        if number is None:
+            texts[name] = ""
+        elif abs(number) >= MOST_DIGITS:
+            texts[name] = written_out(number, certain)
+        else:
+            texts[name] = _number(number, certain).replace(",", "")
     return texts
 
 

@@ -16,6 +16,9 @@ MOST_DECIMALS = 12
 MOST_DIGITS = 1e15
 """From here on a number is written with an exponent: no float holds its last digits."""
 
+FLOAT_DIGITS = 10**17
+"""Below it, 17 significant digits write a number out in full: no float has more."""
+
 WORDS = ((1e12, "trillion"), (1e9, "billion"), (1e6, "million"))
 """What large numbers are called on axes, and in headlines from a billion on."""
 
@@ -74,28 +77,85 @@ def rounded_cells(value: float | None, stddev: float | None, *, whole: bool = Fa
         value, stddev, whole: as for `error_bar_parts`.
 
     Returns:
-        texts without separators, empty where there is no number. A number that was chosen among candidates stands alone.
+        texts without separators, empty where there is no number. A number without an error bar keeps all of its digits.
 
     >>> rounded_cells(2087.7, 3.5), rounded_cells(2087.7, 3.5, whole=True)
     (('2087.7', '3.5', '2080.8', '2094.6'), ('2088', '3.5', '2081', '2095'))
-    >>> rounded_cells(2.5, None), rounded_cells(None, 1.0)
-    (('2.5', '', '', ''), ('', '', '', ''))
+    >>> rounded_cells(1.2345678e16, 1e6), rounded_cells(123456.75, None), rounded_cells(None, 1.0)
+    (('12345678000000000', '1000000', '12345677998040000', '12345678001960000'), ('123456.75', '', '', ''), ('', '', '', ''))
     """
-    parts = error_bar_parts(value, stddev, whole=whole)
-    if parts is None:
-        alone = with_error_bar(value, stddev)
-        return ("" if alone == "-" else alone), "", "", ""
-    assert stddev is not None
-    middle, bar = map(decimal.Decimal, parts)
-    form = ".15g" if any("e" in part for part in parts) else "f"  # a float does not tell more digits
-    low, high = (format(end, form) for end in (middle - bar, middle + bar))
+    if value is None or not math.isfinite(value):
+        return "", "", "", ""
+    if stddev is None or math.isnan(stddev):
+        return exact_number(value), "", "", ""
+    bar = ERROR_BAR * stddev
+    if not math.isfinite(bar):
+        return "", "", "", ""
+    if not bar > 0:
+        return exact_number(value), "0", exact_number(value), exact_number(value)
+    digits = 0 if whole else max(0, 1 - math.floor(math.log10(bar)))
+    up = math.ceil(bar - 1e-9) if whole and bar < 10 else bar
+    if digits > MOST_DECIMALS or not max(abs(value), bar) < MOST_DIGITS:
+        low, high = (_end(value, sign * up, digits) for sign in (-1, 1))
+        return written_out(value, digits), _stddev_text(stddev), low, high
+    middle, half = (decimal.Decimal(_fixed(number, digits, False)) for number in (value, up))
+    low, high = (format(end, "f") for end in (middle - half, middle + half))
     low, high = (end if end.strip("-0.") else end.removeprefix("-") for end in (low, high))
-    return parts[0], _stddev_text(stddev), low, high
+    return format(middle, "f"), _stddev_text(stddev), low, high
+
+
+def written_out(value: float | decimal.Decimal, digits: int) -> str:
+    """Return a large number, or one with a narrow error bar, for a file: with all the digits that a float has.
+
+    Args:
+        value: the number.
+        digits: decimals after which nothing is certain.
+
+    Returns:
+        a text; empty where the number is beyond any float.
+
+    >>> written_out(1.2345678e16, 0), written_out(1.2345678e20, 0), written_out(1e15 + 0.125, 2)
+    ('12345678000000000', '1.2345678e+20', '1000000000000000.12')
+    """
+    number = decimal.Decimal(value)
+    if digits > MOST_DECIMALS or number.copy_abs() >= FLOAT_DIGITS:
+        return exact_number(float(value)) if math.isfinite(float(value)) else ""
+    with decimal.localcontext(prec=64):
+        text = format(number.quantize(decimal.Decimal(1).scaleb(-digits)), "f")
+    return text if text.strip("-0.") else text.removeprefix("-")
+
+
+def _end(value: float, bar: float, digits: int) -> str:
+    """Return an end of an error bar of a number that is not rounded before."""
+    with decimal.localcontext(prec=64):
+        end = decimal.Decimal(value) + decimal.Decimal(bar)
+    return written_out(end, digits)
+
+
+def exact_number(value: float) -> str:
+    """Return the shortest text that reads back as the same number, as CSV without rounding has it.
+
+    >>> exact_number(123456.75), exact_number(2.0), exact_number(1e-7), exact_number(1.5e15), exact_number(7)
+    ('123456.75', '2', '1e-7', '1.5e+15', '7')
+    """
+    if isinstance(value, int):
+        return str(value)
+    number = decimal.Decimal(repr(value))
+    sign, digits, power = number.as_tuple()
+    assert isinstance(power, int)
+    if -7 < number.adjusted() < 10 or not value:
+        text = format(number, "f")
+        return text.rstrip("0").rstrip(".") if "." in text else text
+    shown = "".join(map(str, digits)).rstrip("0")
+    point = "." if len(shown) > 1 else ""
+    return f"{'-' if sign else ''}{shown[0]}{point}{shown[1:]}e{number.adjusted():+d}"
 
 
 def _stddev_text(stddev: float) -> str:
     """Return a standard deviation with two digits, and all of those before the point."""
-    digits = max(0, 1 - math.floor(math.log10(stddev))) if stddev > 0 else 0
+    digits = max(0, 1 - math.floor(math.log10(stddev)))
+    if stddev >= MOST_DIGITS:
+        return written_out(stddev, 0)
     return f"{stddev:.1e}" if digits > MOST_DECIMALS else _fixed(stddev, digits, False)
 
 

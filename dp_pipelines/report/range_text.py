@@ -6,12 +6,13 @@ under an assumption about the rows that no private release can do without (docs/
 (`release.ranges`).
 """
 
+import decimal
 import math
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 from dp_pipelines.report.key_text import visible
-from dp_pipelines.report.numbers import MOST_DIGITS
+from dp_pipelines.report.numbers import MOST_DECIMALS, MOST_DIGITS, written_out
 from dp_pipelines.report.pages import mapping
 
 HEADING = "likely"
@@ -32,7 +33,7 @@ def range_in_words(low: float, high: float) -> str:
     >>> range_in_words(5.0, 5.0), range_in_words(float("nan"), float("nan"))
     ('5.00', '-')
     """
-    first, last = _ends(low, high)
+    first, last = _ends(low, high, _rounded)
     if not first or not last:
         return f"at least {first}" if first else "-"
     return first if high == low else f"{first} … {last}"
@@ -51,27 +52,42 @@ def range_cells(estimate: float, low: float, high: float, *, whole: bool = False
 
     >>> range_cells(1120.3, 1050.4, 1189.2), range_cells(4.26, 3.91, 4.79, whole=True)
     (('1120', '1050', '1190'), ('4', '3', '5'))
+    >>> range_cells(1.2345e16, 1.2344123456e16, 1.2346123456e16)
+    ('12345000000000000', '12344100000000000', '12346200000000000')
     """
-    middle, (first, last) = estimate_in_words(estimate, low, high), _ends(low, high)
-    texts = [text.replace(",", "") for text in ("" if middle == "-" else middle, first, last)]
-    if whole:
-        ways: tuple[Callable[[float], int], ...] = (round, math.floor, math.ceil)
-        texts = [
-            str(to(float(text))) if text and "e" not in text else text for text, to in zip(texts, ways, strict=True)
-        ]
-    return texts[0], texts[1], texts[2]
+
+    def cell(value: float, step: float, to: Callable[[Any], int]) -> str:
+        if max(abs(value), step) >= MOST_DIGITS:
+            return _large_cell(value, max(step, 1.0) if whole else step, to)
+        text = _rounded(value, step, to).replace(",", "")
+        return str(to(float(text))) if whole and "." in text else text
+
+    first, last = _ends(low, high, cell)
+    return _estimate(estimate, low, high, cell), first, last
 
 
-def _ends(low: float, high: float) -> tuple[str, str]:
+Writer: TypeAlias = Callable[[float, float, Callable[[Any], int]], str]
+"""Writes a number, given a step of its digits and how it is rounded to whole steps."""
+
+
+def _ends(low: float, high: float, write: Writer) -> tuple[str, str]:
     """Return both ends of a range, rounded outwards to what its width leaves certain; empty for none."""
     if not math.isfinite(low):
         return "", ""
     if not math.isfinite(high):
-        return _rounded(low, _step(max(abs(low), 1e-300) / 10), math.floor), ""
+        return write(low, _step(max(abs(low), 1e-300) / 10), math.floor), ""
     step = _step(high - low if high > low else max(abs(low), 1.0) / 10)
     if high == low:
-        return _rounded(low, step, round), _rounded(low, step, round)
-    return _rounded(low, step, math.floor), _rounded(high, step, math.ceil)
+        return write(low, step, round), write(low, step, round)
+    return write(low, step, math.floor), write(high, step, math.ceil)
+
+
+def _estimate(estimate: float, low: float, high: float, write: Writer) -> str:
+    """Return an estimate, rounded to what the width of its range leaves certain; empty for none."""
+    if not math.isfinite(estimate):
+        return ""
+    known = math.isfinite(low) and math.isfinite(high) and high > low
+    return write(estimate, _step(high - low if known else max(abs(estimate), 1.0) / 10), round)
 
 
 def estimate_in_words(estimate: float, low: float, high: float) -> str:
@@ -80,10 +96,7 @@ def estimate_in_words(estimate: float, low: float, high: float) -> str:
     >>> estimate_in_words(1120.3, 1050.4, 1189.2), estimate_in_words(float("nan"), 1.0, 2.0)
     ('1,120', '-')
     """
-    if not math.isfinite(estimate):
-        return "-"
-    known = math.isfinite(low) and math.isfinite(high) and high > low
-    return _rounded(estimate, _step(high - low if known else max(abs(estimate), 1.0) / 10), round)
+    return _estimate(estimate, low, high, _rounded) or "-"
 
 
 def assumption(unit: str, below: str, *, total: bool = False) -> str:
@@ -177,10 +190,18 @@ def _share(value: object) -> float | None:
 
 def _step(width: float) -> float:
     """A power of ten that leaves two certain digits of a width."""
-    return 10.0 ** (math.floor(math.log10(max(width, 1e-300))) - 1)
+    return 10.0 ** (math.floor(math.log10(min(max(width, 1e-300), 1e308))) - 1)
 
 
-def _rounded(value: float, step: float, to: Callable[[float], int]) -> str:
+def _large_cell(value: float, step: float, to: Callable[[Any], int]) -> str:
+    """Return a large number for a file, rounded to whole steps. Floats near it keep the order, so ends stay outside."""
+    with decimal.localcontext(prec=400):  # any float by any step
+        size = decimal.Decimal(10) ** max(round(math.log10(step)), -MOST_DECIMALS)
+        rounded = to(decimal.Decimal(value) / size) * size
+    return written_out(rounded, max(0, -round(math.log10(step))))
+
+
+def _rounded(value: float, step: float, to: Callable[[Any], int]) -> str:
     if abs(value) >= MOST_DIGITS:
         return f"{value:.3e}"
     step = max(step, 1e-12)

@@ -112,6 +112,13 @@ class Artefact:
         shape = (0, self.task.label.outputs) if self.task.label.outputs > 1 else (0,)
         return np.concatenate(found) if found else np.zeros(shape)
 
+    @property
+    def results(self) -> tuple[str, ...]:
+        """The columns of what `predict` returns."""
+        if isinstance(self.task.label, ClassLabel):
+            return PREDICTION, PROBABILITY, PROBABILITIES
+        return (PROBABILITY,) if isinstance(self.task.label, BinaryLabel) else (PREDICTION,)
+
     def predict(self, table: pa.Table, *, jax_model: Any = None) -> pa.Table:
         """The prediction for each example. Arguments and errors as for `scores`.
 

@@ -275,6 +275,8 @@ def _predict(given: argparse.Namespace, rest: list[str]) -> int:
     output.note(predict.NOTE)
     with Stoppable(to_the_end=given.as_command):
         done = predict.predict(given)
+    for note in done.notes:
+        output.note(note)
     if done.made_up:
         output.note(f"warning: {predict.WORTHLESS}")
     summary.print_result(done, in_json=given.json)

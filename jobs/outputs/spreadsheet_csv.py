@@ -7,7 +7,7 @@ anything is charged, or is left out with a note where only the released rows tel
 
 import dataclasses
 import pathlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from typing import BinaryIO
 
 import pyarrow as pa
@@ -17,7 +17,7 @@ import pyarrow.parquet
 from dp_pipelines.jobs.outputs import text_tables
 from dp_pipelines.jobs.outputs.csv_columns import CsvLayout, cells_of, columns_of
 from dp_pipelines.jobs.outputs.text_tables import CsvText, in_quotation_marks, write_lines
-from dp_pipelines.jobs.outputs.wide_table import SEPARATOR, grid_of
+from dp_pipelines.jobs.outputs.wide_table import SEPARATOR, combinations, grid_of
 
 MARK = b"\xef\xbb\xbf"
 """The byte order mark of UTF-8, by which Excel knows the encoding of a file."""
@@ -27,6 +27,9 @@ MOST_COLUMNS = 1_000
 
 MOST_ROWS = 2**20
 """Rows of a table that is written wide: as many as a spreadsheet has."""
+
+MOST_CELLS = 2**24
+"""Cells of a wide table, empty ones too: few partitions far apart make a large file."""
 
 MOST_BYTES = 2**28
 """Of a table that is written wide, since it is held in memory as text."""
@@ -84,19 +87,16 @@ class SpreadsheetCsv(CsvText):
             yield "wide", "has no metric, so no cell would hold anything", "add one, or drop wide: true"
         else:
             columns = self._repeated(schema)
-            for key in layout.keys[:-1]:
-                for name in columns:
-                    if key.startswith(f"{name}{SEPARATOR}"):
-                        message = f"has column {key!r}, which a column of the numbers {name!r} could be called, too"
-                        yield "wide", message, "rename it"
+            for name in columns:
+                for other in (*layout.keys[:-1], *columns):
+                    if other.startswith(f"{name}{SEPARATOR}"):
+                        message = f"has column {other!r}, which a column of the numbers {name!r} could be called, too"
+                        yield "wide", message, "rename one of them"
+                        break  # its interval is called alike
             if layout.listed is not None:
                 width = self._width(len({key[-1] for key in layout.listed}), columns)
-                if width > MOST_COLUMNS:
-                    yield (
-                        "wide",
-                        f"would have {_too_many(width)}",
-                        "put a key with fewer values last, or drop wide: true",
-                    )
+                if too_large := _too_large(len({tuple(key[:-1]) for key in layout.listed}), width):
+                    yield "wide", too_large, "put a key with fewer values last, or drop wide: true"
 
     def _repeated(self, schema: pa.Schema) -> list[str]:
         """Return the columns that a grid has for each value of the last key: all but standard deviations."""
@@ -128,7 +128,9 @@ class SpreadsheetCsv(CsvText):
             return f"takes more than {MOST_BYTES >> 20} MiB"
         values = len(pc.unique(rows.column(self.layout.keys[-1])))
         width = self._width(values, self._repeated(rows.schema))
-        return f"would have {_too_many(width)}" if width > MOST_COLUMNS else ""
+        if not _too_large(rows.num_rows, width):
+            return ""
+        return _too_large(combinations([rows.column(key) for key in self.layout.keys[:-1]]), width)
 
     def write(self, table: pathlib.Path, to: pathlib.Path) -> None:
         """See `TextFormat`."""
@@ -141,7 +143,7 @@ class SpreadsheetCsv(CsvText):
                 return
             self._write_header(columns_of(file.schema_arrow.names, self.layout, interval=self.interval), sink)
             for batch in file.iter_batches(batch_size=text_tables.ROWS):
-                self._write_cells(cells_of(pa.table(batch), self.layout, **self._digits), sink)
+                self._write_cells([*cells_of(pa.table(batch), self.layout, **self._digits).values()], sink)
 
     def _write_grid(self, table: pa.Table, sink: BinaryIO) -> None:
         """Write a table as a grid."""
@@ -154,11 +156,16 @@ class SpreadsheetCsv(CsvText):
             self._write_cells(part, sink)
 
     def _write_header(self, names: list[str], sink: BinaryIO) -> None:
-        self._write_cells({name: in_quotation_marks(pa.array([name])) for name in names}, sink)
+        self._write_cells([in_quotation_marks(pa.array([name])) for name in names], sink)
 
-    def _write_cells(self, cells: Mapping[str, pa.Array], sink: BinaryIO) -> None:
-        write_lines(pc.binary_join_element_wise(*cells.values(), self.delimiter), sink)
+    def _write_cells(self, columns: Sequence[pa.Array], sink: BinaryIO) -> None:
+        write_lines(pc.binary_join_element_wise(*columns, self.delimiter), sink)
 
 
-def _too_many(width: int) -> str:
-    return f"{width:,} columns, and at most {MOST_COLUMNS:,} are written"
+def _too_large(rows: int, width: int) -> str:
+    """Return why a grid of so many rows and columns is not written; empty where it is."""
+    if width > MOST_COLUMNS:
+        return f"would have {width:,} columns, and at most {MOST_COLUMNS:,} are written"
+    if rows * width > MOST_CELLS:
+        return f"would have {rows * width:,} cells, and at most {MOST_CELLS:,} are written"
+    return ""

@@ -21,7 +21,8 @@ from dp_pipelines.kernels.columns import gather
 CELLS = 2**20
 """Cells that are written at a time. It changes no byte."""
 
-MIDNIGHT = r" 00:00:00(\.0+)?$"
+MIDNIGHT = r" 00:00:00(\.0+)?Z?$"
+"""The time of day of a moment that begins a day, in UTC where its column has a zone."""
 
 SEPARATOR = ": "
 """Stands between the name of a column and the value of the last key in a heading."""
@@ -43,8 +44,8 @@ class WideGrid:
     down: NDArray[np.int64]
     headings: tuple[str, ...]
 
-    def parts(self, keys: Mapping[str, pa.Array], numbers: Mapping[str, pa.Array]) -> Iterator[dict[str, pa.Array]]:
-        """Yield the cells of the wide table, some rows at a time.
+    def parts(self, keys: Mapping[str, pa.Array], numbers: Mapping[str, pa.Array]) -> Iterator[list[pa.Array]]:
+        """Yield the cells of the wide table, some rows at a time: a list of columns in the order of `names`.
 
         Args:
             keys: the cells of all keys but the last, by column.
@@ -60,11 +61,8 @@ class WideGrid:
             places = np.full((len(self.headings), len(groups)), -1, dtype=np.int64)
             places[self.down[rows], self.across[rows] - begin] = rows
             taken = [pa.array(place, mask=place < 0) for place in places]
-            part = {name: cells.take(pa.array(groups)) for name, cells in keys.items()}
-            for name, cells in numbers.items():
-                for heading, place in zip(self.headings, taken, strict=True):
-                    part[f"{name}{SEPARATOR}{heading}"] = cells.take(place).fill_null("")
-            yield part
+            of_keys = [cells.take(pa.array(groups)) for cells in keys.values()]
+            yield [*of_keys, *(cells.take(place).fill_null("") for cells in numbers.values() for place in taken)]
 
     def names(self, keys: Sequence[str], numbers: Sequence[str]) -> list[str]:
         """Return the columns of the wide table. Arguments as the keys of those of `parts`."""
@@ -82,16 +80,34 @@ def grid_of(keys: Sequence[pa.ChunkedArray]) -> WideGrid:
     (('1', '2'), [0, 2], [0, 0, 1], [1, 0, 1])
     """
     values, down = _in_order(keys[-1])
-    codes = np.zeros(len(keys[-1]), dtype=np.int64)
-    for column in keys[:-1]:
-        of_column = gather.one_array(column).dictionary_encode(null_encoding="encode")
-        both = codes * max(1, len(of_column.dictionary)) + np.asarray(of_column.indices, dtype=np.int64)
-        codes = np.unique(both, return_inverse=True)[1].reshape(-1)  # so that products stay small
+    codes = _codes(keys[:-1])
     _, first, inverse = np.unique(codes, return_index=True, return_inverse=True)
     order = np.argsort(first, kind="stable")
     place = np.empty(len(order), dtype=np.int64)
     place[order] = np.arange(len(order))
     return WideGrid(first=first[order], across=place[inverse.reshape(-1)], down=down, headings=headings_of(values))
+
+
+def combinations(keys: Sequence[pa.ChunkedArray]) -> int:
+    """Return how many combinations of values some columns have: the rows of a wide table.
+
+    Args:
+        keys: the columns, at least one.
+
+    >>> combinations([pa.chunked_array([["b", "b", "a", None]]), pa.chunked_array([[2, 2, 2, 2]])])
+    3
+    """
+    return len(np.unique(_codes(keys)))
+
+
+def _codes(keys: Sequence[pa.ChunkedArray]) -> NDArray[np.int64]:
+    """Return a number for each row: equal ones for equal keys."""
+    codes = np.zeros(len(keys[0]), dtype=np.int64)
+    for column in keys:
+        of_column = gather.one_array(column).dictionary_encode(null_encoding="encode")
+        both = codes * max(1, len(of_column.dictionary)) + np.asarray(of_column.indices, dtype=np.int64)
+        codes = np.unique(both, return_inverse=True)[1].reshape(-1)  # so that products stay small
+    return codes
 
 
 def _in_order(column: pa.ChunkedArray) -> tuple[pa.Array, NDArray[np.int64]]:

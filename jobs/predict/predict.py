@@ -14,7 +14,7 @@ import os
 import pathlib
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -24,8 +24,10 @@ from dp_pipelines import interrupts
 from dp_pipelines.disk_errors import reason_of, told_of_disk
 from dp_pipelines.engine import compressed
 from dp_pipelines.errors import DamagedInputError, RequestError
-from dp_pipelines.jobs.outputs.text_tables import CsvText, JsonLinesText, TextFormat, TsvText
+from dp_pipelines.jobs.outputs import text_tables
+from dp_pipelines.jobs.outputs.text_tables import TextFormat
 from dp_pipelines.jobs.predict import preprocessing
+from dp_pipelines.jobs.predict.output_format import as_named, refused_first, text_format
 from dp_pipelines.jobs.predict.preprocessing import Prepared
 from dp_pipelines.jobs.sources import public_tables, source_files
 from dp_pipelines.jobs.spec.validation_errors import nearest
@@ -52,8 +54,6 @@ SHARD_BYTES = 64 * 2**20
 MOST_SHARDS = 256
 """How many files are open at a time."""
 
-PARQUET = ".parquet"
-
 SALT = 0x707265646963740A
 """Decides where a unit is put, and so the order of predictions, and nothing else."""
 
@@ -68,6 +68,7 @@ class Predicted:
         rows: predictions in it.
         columns: of it.
         made_up: whether the model was trained on made-up rows.
+        notes: for standard error: why predictions lack the row id.
     """
 
     model: pathlib.Path
@@ -75,6 +76,7 @@ class Predicted:
     rows: int
     columns: tuple[str, ...]
     made_up: bool = False
+    notes: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """JSON values."""
@@ -108,12 +110,12 @@ def _predict(given: argparse.Namespace) -> Predicted:
     model = artefact.load(folder)
     jax_model = scoring.own_code(model.task, given.jax_model, "--jax-model")
     output = staging.local_path(given.output)
-    text = _text_format(output)
+    text = text_format(output)
     staging.refuse_existing(output)
-    results, examples = _examples(given, model, _input(given, model))
-    said = {name for name in artefact.RESULTS if name in results}
-    if said:
-        message = f"would have column {said.pop()!r} twice: a prediction has the same name"
+    results, examples, notes = _examples(given, model, _input(given, model), text)
+    repeated = [name for name in model.results if name in results]
+    if repeated:
+        message = f"would have column {repeated[0]!r} twice: a prediction has the same name"
         raise RequestError(field=f"output {str(output)!r}", message=message, hint="rename that column in the input")
 
     def predicted(table: pa.Table) -> pa.Table:
@@ -130,10 +132,11 @@ def _predict(given: argparse.Namespace) -> Predicted:
         return pa.table(dict(both))
 
     with private_folder(output) as beside:
-        rows, columns = _write((predicted(table) for table in examples(beside)), beside / "predictions")
-        staging.give_name(_as_named(beside / "predictions", text, output), output)
+        tables = refused_first((predicted(table) for table in examples(beside)), text, output)
+        rows, columns = _write(tables, beside / "predictions")
+        staging.give_name(as_named(beside / "predictions", text, output), output)
     made_up = MADE_UP in model.privacy.not_covered
-    return Predicted(model=folder, output=output, rows=rows, columns=columns, made_up=made_up)
+    return Predicted(model=folder, output=output, rows=rows, columns=columns, made_up=made_up, notes=notes)
 
 
 def model_folder(path: str) -> pathlib.Path:
@@ -169,7 +172,7 @@ def _input(given: argparse.Namespace, model: Artefact) -> "_Files":
             field=f"input {given.input!r}", message="matches both CSV and other files", hint="choose files of one kind"
         )
     if any(as_csv):
-        return _Csv(files, _csv_types(given, model), model.preparation.form, _ids(model))
+        return _Csv(files, _csv_types(given, model), model.preparation.form, _ids(model), _typed(given))
     if given.type:
         raise RequestError(field="--type", message="only applies to CSV; Parquet files have types", hint="leave it out")
     return _Parquet(files)
@@ -198,6 +201,13 @@ class _Files:
         """About how many bytes these columns take."""
         raise NotImplementedError
 
+    def lacks(self, name: str) -> str:
+        """Return why a column cannot be read from every file, in words; empty if it can."""
+        raise NotImplementedError
+
+    def copy_only(self, name: str) -> None:
+        """Read a column as it is written, since it is only copied to the output."""
+
 
 class _Parquet(_Files):
     def __init__(self, files: Sequence[str]) -> None:
@@ -207,7 +217,9 @@ class _Parquet(_Files):
     def check(self, columns: Sequence[str]) -> None:
         for name in columns:
             if name in self.source.missing:
-                raise self.source.missing[name]
+                error = self.source.missing[name]
+                hint = str(error.hint).partition(", or add optional")[0]  # a key of job files
+                raise RequestError(field=error.field, message=error.message, hint=hint)
 
     def read(self, columns: Sequence[str]) -> Iterator[pa.Table]:
         yield pa.schema([self.source.schema.field(name) for name in columns]).empty_table()
@@ -227,6 +239,11 @@ class _Parquet(_Files):
     def size(self, columns: Sequence[str]) -> int:
         return self.source.bytes_of(columns)
 
+    def lacks(self, name: str) -> str:
+        if name in self.source.missing:
+            return "not every file of the input has it with the same type"
+        return "" if name in self.schema.names else "the input has no such column"
+
 
 def _batch_rows(file: pa.parquet.ParquetFile, columns: Sequence[str]) -> int:
     """How many rows to read at once: about `SHARD_BYTES` of their columns, according to the footer."""
@@ -237,10 +254,27 @@ def _batch_rows(file: pa.parquet.ParquetFile, columns: Sequence[str]) -> int:
 
 
 class _Csv(_Files):
-    def __init__(self, files: Sequence[str], declared: Mapping[str, str], form: CsvFormat, ids: Sequence[str]) -> None:
-        self.files, self.declared, self.form = files, declared, form
-        headers = [_header(path, form) for path in files]
-        absent = {name for name in ids if any(header is not None and name not in header for header in headers)}
+    """CSV, whose columns have declared types.
+
+    Args:
+        files: paths.
+        declared: the type of each column, by name.
+        form: how the files are written.
+        ids: columns that files may lack.
+        typed: the columns whose types the command line says.
+    """
+
+    def __init__(
+        self,
+        files: Sequence[str],
+        declared: Mapping[str, str],
+        form: CsvFormat,
+        ids: Sequence[str],
+        typed: Collection[str],
+    ) -> None:
+        self.files, self.declared, self.form, self.typed = files, dict(declared), form, typed
+        self.headers = [header for path in files if (header := _header(path, form)) is not None]
+        absent = {name for name in ids if any(name not in header for header in self.headers)}
         kinds = {name: source_files.TYPES.get(kind, pa.null()) for name, kind in declared.items() if name not in absent}
         self.schema = pa.schema(kinds.items())
 
@@ -257,6 +291,19 @@ class _Csv(_Files):
     def size(self, columns: Sequence[str]) -> int:
         return sum(os.path.getsize(path) for path in self.files)
 
+    def lacks(self, name: str) -> str:
+        counts = {header.count(name) for header in self.headers}
+        if max(counts, default=1) > 1:
+            return "a file of the input has it twice"
+        if 0 in counts:
+            return "not every file of the input has it" if len(counts) > 1 else "the input has no such column"
+        return ""
+
+    def copy_only(self, name: str) -> None:
+        if name in self.schema.names and name not in self.typed:
+            self.declared[name] = "string"
+            self.schema = self.schema.set(self.schema.get_field_index(name), pa.field(name, pa.string()))
+
 
 def _header(path: str, form: CsvFormat) -> tuple[str, ...] | None:
     """Return the columns of a CSV file; None where its header cannot be read, which `_Csv.check` tells."""
@@ -266,6 +313,11 @@ def _header(path: str, form: CsvFormat) -> tuple[str, ...] | None:
     except compressed.DAMAGES:
         return None
     return None if header is None else header.names
+
+
+def _typed(given: argparse.Namespace) -> set[str]:
+    """Return the columns whose types the command line says."""
+    return {item.partition("=")[0] for item in given.type}
 
 
 def _csv_types(given: argparse.Namespace, model: Artefact) -> dict[str, str]:
@@ -289,15 +341,55 @@ def _csv_types(given: argparse.Namespace, model: Artefact) -> dict[str, str]:
     return declared
 
 
+def _with_row_id(
+    given: argparse.Namespace,
+    model: Artefact,
+    files: _Files,
+    text: TextFormat | None,
+    read: Collection[str],
+    *,
+    windows: bool = False,
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the row id of the job if each prediction gets it, and otherwise a note that says why not.
+
+    Args:
+        given: the arguments. A row id that --keep names is never left out: what is wrong with it is refused.
+        model: knows the row id.
+        files: the input. A row id that nothing else reads is read from it as it is written.
+        text: the format of the output; None for Parquet.
+        read: the columns that are read for other reasons.
+        windows: whether rows are grouped by unit, which nested values cannot be.
+    """
+    name = model.preparation.row_id
+    if name is None or name in model.task.unit_columns:
+        return (), ()
+    if name not in read:
+        files.copy_only(name)
+    if name in given.keep:
+        return (name,), ()
+    why = files.lacks(name)
+    if not why and name in model.results:
+        why = "predictions have a column of that name"
+    elif not why:
+        kind = files.schema.field(name).type
+        if text is not None and not text_tables.held(kind):
+            why = f"it is {kind}, which {text.called} cannot hold"
+        elif windows and pa.types.is_nested(kind):
+            why = f"it is {kind}, and the model needs windows, which take no nested columns"
+    return ((), (f"note: predictions have no column {name!r}, the job's row_id: {why}",)) if why else ((name,), ())
+
+
 def _examples(
-    given: argparse.Namespace, model: Artefact, files: _Files
-) -> tuple[tuple[str, ...], Callable[[pathlib.Path], Iterator[pa.Table]]]:
-    """The columns written with each prediction, and a function that yields the examples.
+    given: argparse.Namespace, model: Artefact, files: _Files, text: TextFormat | None
+) -> tuple[tuple[str, ...], Callable[[pathlib.Path], Iterator[pa.Table]], tuple[str, ...]]:
+    """The columns written with each prediction, a function that yields the examples, and notes.
 
     Raises:
         RequestError: a column is missing, or does not fit what the model says of it.
     """
-    unit, ids = model.task.unit_columns, [name for name in _ids(model) if name in files.schema.names]
+    unit = model.task.unit_columns
+    ids = [name for name in unit if name in files.schema.names]
+    keep = [name for name in given.keep if name != model.preparation.row_id or name in unit]
     features = tuple(dict.fromkeys(feature.column for feature in model.encoder.features.values()))
     field = f"input {given.input!r}"
     if given.examples:
@@ -307,13 +399,14 @@ def _examples(
                 message="cannot be combined with --param, --lookup or --every-row",
                 hint="drop those",
             )
-        columns = tuple(dict.fromkeys((*ids, *given.keep, *features)))
+        row_id, notes = _with_row_id(given, model, files, text, (*ids, *keep, *features))
+        columns = tuple(dict.fromkeys((*ids, *row_id, *keep, *features)))
         for name in columns:
             if name not in files.schema.names:
                 hint = nearest(name, files.schema.names, "columns") or "predict from source rows, without --examples"
                 raise RequestError(field=field, message=f"has no column {name!r}, which is required", hint=hint)
         files.check(columns)
-        return tuple(dict.fromkeys((*ids, *given.keep))), lambda _: files.read(columns)
+        return tuple(dict.fromkeys((*ids, *row_id, *keep))), lambda _: files.read(columns), notes
     preparation = model.preparation
     wanted = preprocessing.lookups_of(preparation)
     if len(given.lookup) < len(wanted):
@@ -325,23 +418,32 @@ def _examples(
         message = f"is given {len(given.lookup)} times, and the model joins {len(wanted)} public tables"
         raise RequestError(field="--lookup", message=message, hint="name one file for each, in the order of the job")
     tables = [_looked_up(pattern, joined) for pattern, joined in zip(given.lookup, wanted, strict=False)]
-    bound = preprocessing.bind(
-        preparation,
-        files.schema,
-        unit=unit,
-        features=features,
-        kept=tuple(dict.fromkeys((*given.keep, *ids))),
-        values=preprocessing.parameters(preparation, given.param),
-        tables=tables,
-        every=given.every_row,
-        told=field,
-    )
+    values = preprocessing.parameters(preparation, given.param)
+
+    def bound_to(row_id: Sequence[str], any_type: Collection[str]) -> Prepared:
+        return preprocessing.bind(
+            preparation,
+            files.schema,
+            unit=unit,
+            features=features,
+            kept=tuple(dict.fromkeys((*keep, *ids, *row_id))),
+            any_type=any_type,
+            values=values,
+            tables=tables,
+            every=given.every_row,
+            told=field,
+        )
+
+    bound = bound_to((), ())
+    row_id, notes = _with_row_id(given, model, files, text, bound.columns, windows=bound.units is not None)
+    if row_id:
+        bound = bound_to(row_id, [name for name in row_id if name not in bound.columns])
     files.check(bound.columns)
-    kept = [name for name in bound.results if name in unit or name in given.keep]
-    results = tuple(dict.fromkeys((*ids, *kept)))
+    kept = [name for name in bound.results if name in unit or name in keep]
+    results = tuple(dict.fromkeys((*ids, *row_id, *kept)))
     if bound.units is None:
-        return results, lambda _: _by_rows(bound, files)
-    return results, lambda beside: _by_units(bound, files, unit, beside)
+        return results, lambda _: _by_rows(bound, files), notes
+    return results, lambda beside: _by_units(bound, files, unit, beside), notes
 
 
 def _looked_up(pattern: str, joined: Mapping[str, Any]) -> pa.Table:
@@ -408,64 +510,6 @@ def _write(tables: Iterator[pa.Table], path: pathlib.Path) -> tuple[int, tuple[s
             rows += table.num_rows
         assert writer is not None
         return rows, tuple(writer.schema.names)
-
-
-TEXTS: Mapping[str, TextFormat] = {f".{text.name}": text for text in (CsvText(), TsvText(), JsonLinesText())}
-"""What is written in place of Parquet, by the end of the output's name."""
-
-
-def _text_format(output: pathlib.Path) -> TextFormat | None:
-    """Return the text format that the end of the output's name says; None for Parquet, also where it has no ending.
-
-    Args:
-        output: what will be written.
-
-    Raises:
-        RequestError: it says none, or compresses a Parquet file, whose columns are compressed already.
-    """
-    ending, codec = compressed.ending_of(output.name), compressed.codec_of(output.name)
-    if ending in TEXTS:
-        return TEXTS[ending]
-    if ending in ("", PARQUET) and codec is None:
-        return None
-    message = "would be Parquet that is compressed as a whole" if ending == PARQUET else "has an unknown ending"
-    texts, codecs = ", ".join(TEXTS), ", ".join(compressed.CODECS)
-    hint = f"name a file that ends in {PARQUET}, {texts}, or one of the latter with {codecs} behind it"
-    raise RequestError(field=f"output {str(output)!r}", message=message, hint=hint)
-
-
-def _as_named(table: pathlib.Path, text: TextFormat | None, output: pathlib.Path) -> pathlib.Path:
-    """The predictions in the format of the output, compressed where its name says so.
-
-    Args:
-        table: their Parquet file.
-        text: the format; None for Parquet.
-        output: what will be written.
-
-    Raises:
-        RequestError: the format cannot hold a column, by its type.
-    """
-    if text is None:
-        return table
-    for column, rule, _ in text.refused(pyarrow.parquet.read_schema(table)):
-        hint = f"name an output that ends in {PARQUET}"
-        raise RequestError(field=f"output {str(output)!r}", message=f"column {column!r} {rule}", hint=hint)
-    named = table.with_suffix(f".{text.name}")
-    text.write(table, named)
-    table.unlink()
-    codec = compressed.codec_of(output.name)
-    if codec is None:
-        return named
-    packed = table.with_suffix(".packed")
-    with (
-        named.open("rb") as source,
-        pa.OSFile(str(packed), "wb") as sink,
-        pa.CompressedOutputStream(sink, codec) as stream,
-    ):
-        while block := source.read(compressed.BLOCK):
-            stream.write(block)
-    named.unlink()
-    return packed
 
 
 @contextlib.contextmanager

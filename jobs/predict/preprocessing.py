@@ -9,7 +9,7 @@ are.
 
 import dataclasses
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -77,6 +77,7 @@ def bind(
     unit: Sequence[str],
     features: Sequence[str],
     kept: Sequence[str] = (),
+    any_type: Collection[str] = (),
     values: Mapping[str, Value],
     tables: Sequence[pa.Table] = (),
     every: bool = False,
@@ -90,6 +91,7 @@ def bind(
         unit: the columns of the privacy unit.
         features: the columns that the model reads.
         kept: further columns that are asked for.
+        any_type: columns that are only copied, so that their types may differ from those of training.
         values: of the parameters.
         tables: the public tables that are joined, in their order.
         every: whether rows become examples that the stage's `where` would leave out.
@@ -135,6 +137,8 @@ def bind(
             close = nearest(name, schema.names, "columns") or "add it, or predict with --examples"
             raise RequestError(field=told, message=f"has no column {name!r}, which the model needs", hint=close)
         ours, theirs = schema.field(name).type, known.field(name).type if name in known.names else None
+        if name in any_type:
+            continue
         if theirs is not None and _family(ours) != _family(theirs) and not pa.types.is_null(ours):
             message = f"has column {name!r} as {ours}, and the model was trained with {theirs}"
             raise RequestError(field=told, message=message, hint="write it with that type")

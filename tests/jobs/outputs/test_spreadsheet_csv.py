@@ -137,6 +137,26 @@ def test_people_are_whole_and_other_numbers_have_the_digits_of_the_page(tmp_path
     assert (tmp_path / "t.parquet").read_bytes() == (tmp_path / "before.parquet").read_bytes()
 
 
+def test_what_is_exact_or_large_keeps_its_digits_when_rounded(tmp_path: pathlib.Path) -> None:
+    table = pa.table(
+        {
+            "k": ["a", "b", "c", "d"],
+            "mean": [123456.75, 1234567.8, 1e-7, 1.2345678e16],
+            "mean_stddev": [None, 0.0, None, 1e6],
+        }
+    )
+    layout = CsvLayout(keys=("k",), numbers=(MEAN,))
+    assert rows_of(written(tmp_path, table, layout, rounded=True, interval=True)[0])[1:] == [
+        ["a", "123456.75", "", "", ""],
+        ["b", "1234567.8", "0", "1234567.8", "1234567.8"],
+        ["c", "1e-7", "", "", ""],
+        ["d", "12345678000000000", "1000000", "12345677998040000", "12345678001960000"],
+    ]
+    compared = pa.table({"arm": ["B"], "value": [1.2345678e16], "difference": [None], "difference_low": [None]})
+    layout = CsvLayout(keys=("arm",), compared=("value", "difference", "difference_low"))
+    assert rows_of(written(tmp_path, compared, layout, rounded=True)[0])[1] == ["B", "12345678000000000.00", "", ""]
+
+
 def test_the_interval_has_all_digits_where_nothing_is_rounded(tmp_path: pathlib.Path) -> None:
     path, _ = written(tmp_path, grid_table(["a"], ["x", "y"]), interval=True)
     assert rows_of(path)[1] == ["a", "x", "0.3", "4", str(0.3 - 1.96 * 4), str(0.3 + 1.96 * 4)]
@@ -250,11 +270,49 @@ def heading_of(value: str | None) -> str:
     return headings_of(pa.array([value], pa.string()))[0]
 
 
+COLLIDING = ("orders", "orders: b")
+"""Metrics of which a heading of one can be a heading of the other."""
+
+
+def colliding_table() -> tuple[pa.Table, CsvLayout]:
+    """Return a table whose wide form would have the heading `orders: b: c` twice."""
+    pairs = [("x", "c"), ("x", "b: c"), ("x", "z"), ("y", "c"), ("y", "b: c"), ("y", "z")]
+    columns: dict[str, list[Any]] = {"k": [pair[0] for pair in pairs], "v": [pair[1] for pair in pairs]}
+    for factor, name in enumerate(COLLIDING):
+        columns |= {name: [float(place + 10 * factor) for place in range(6)], f"{name}_stddev": [1.0] * 6}
+    numbers = tuple(NumberColumns(value=name, stddev=f"{name}_stddev", whole=True) for name in COLLIDING)
+    return pa.table(columns), CsvLayout(keys=("k", "v"), numbers=numbers)
+
+
+def test_metrics_whose_headings_could_be_equal_are_refused() -> None:
+    table, layout = colliding_table()
+    for interval in (False, True):
+        (said,) = refused(layout, table.schema, wide=True, interval=interval)
+        assert said.startswith("wide: has column 'orders: b', which a column of the numbers 'orders' could be called")
+    assert not refused(layout, table.schema, interval=True)
+    apart = table.rename_columns(["k", "v", "orders", "orders_stddev", "orders b", "orders b_stddev"])
+    others = dataclasses.replace(layout.numbers[1], value="orders b", stddev="orders b_stddev")
+    assert not refused(dataclasses.replace(layout, numbers=(layout.numbers[0], others)), apart.schema, wide=True)
+
+
+def test_a_grid_loses_no_column_whatever_its_headings_are(tmp_path: pathlib.Path) -> None:
+    table, layout = colliding_table()
+    path, _ = written(tmp_path, table, layout, wide=True)
+    header, *body = rows_of(path)
+    assert header == ["k", *(f"{name}: {value}" for name in COLLIDING for value in ("b: c", "c", "z"))]
+    assert body == [["x", "1", "0", "2", "11", "10", "12"], ["y", "4", "3", "5", "14", "13", "15"]]
+
+
 def test_headings_of_days_have_no_time_of_day() -> None:
     moments = pa.array(["2026-01-05", "2026-01-12", None]).cast(pa.timestamp("us"))
     assert headings_of(moments) == ("2026-01-05", "2026-01-12", "null")
     assert headings_of(pa.array(["2026-01-05", "2026-01-12 10:00"]).cast(pa.timestamp("s"))) == (
         "2026-01-05 00:00:00", "2026-01-12 10:00:00",
+    )  # fmt: skip
+    for zone in ("UTC", "Europe/Berlin"):
+        assert headings_of(moments.cast(pa.timestamp("us", zone))) == ("2026-01-05", "2026-01-12", "null")
+    assert headings_of(pa.array([0, 3600]).cast(pa.timestamp("s", "UTC"))) == (
+        "1970-01-01 00:00:00Z", "1970-01-01 01:00:00Z",
     )  # fmt: skip
     assert headings_of(moments.cast(pa.date32())) == ("2026-01-05", "2026-01-12", "null")
     assert headings_of(pa.array([True, False, None])) == ("true", "false", "null")
@@ -274,6 +332,7 @@ def test_how_many_rows_are_written_at_a_time_changes_no_byte(
     ("limit", "value", "why"),
     [
         ("MOST_COLUMNS", 15, "would have 16 columns, and at most 15 are written"),
+        ("MOST_CELLS", 239, "would have 240 cells, and at most 239 are written"),
         ("MOST_ROWS", 200, "has more than 200 rows"),
         ("MOST_BYTES", 2**10, "takes more than 0 MiB"),
     ],
@@ -290,6 +349,24 @@ def test_what_is_too_large_for_a_grid_is_written_row_by_row(
     assert path.read_bytes() != wide
     CsvText().write(tmp_path / "t.parquet", tmp_path / "plain.csv")
     assert path.read_bytes() == (tmp_path / "plain.csv").read_bytes()
+
+
+def test_partitions_far_apart_are_no_grid_of_empty_cells(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spreadsheet_csv, "MOST_CELLS", 2**14)
+    rows = 200
+    table = pa.table(
+        {"k": [f"u{n}" for n in range(rows)], "v": [n % 99 for n in range(rows)], "orders": [1.0] * rows,
+         "orders_stddev": [1.0] * rows}
+    )  # fmt: skip
+    path, spreadsheet = written(tmp_path, table, wide=True)
+    assert spreadsheet.why_long(tmp_path / "t.parquet") == "would have 20,000 cells, and at most 16,384 are written"
+    assert len(rows_of(path)[0]) == 4
+    dense = table.set_column(0, "k", pa.array([f"u{n // 99}" for n in range(rows)]))
+    path, spreadsheet = written(tmp_path, dense, wide=True)
+    assert spreadsheet.why_long(tmp_path / "t.parquet") == "", "the same width and rows, but few combinations"
+    assert len(rows_of(path)[0]) == 100
 
 
 def refused(layout: CsvLayout, schema: pa.Schema, **options: Any) -> list[str]:
@@ -318,13 +395,20 @@ def test_what_is_no_grid_is_refused() -> None:
     odd = pa.schema([("orders: x", pa.string()), *schema])
     (said,) = refused(replace(LAYOUT, keys=("orders: x", "v")), odd, wide=True)
     assert (
-        said == "wide: has column 'orders: x', which a column of the numbers 'orders' could be called, too; rename it"
+        said
+        == "wide: has column 'orders: x', which a column of the numbers 'orders' could be called, too; rename one of them"
     )
     listed = [("a", number) for number in range(1000)]
     assert (
         "would have 1,001 columns, and at most 1,000" in refused(replace(LAYOUT, listed=listed), schema, wide=True)[0]
     )
     assert not refused(replace(LAYOUT, listed=listed[1:]), schema, wide=True)
+    apart = [[number, number % 999] for number in range(16_794)]
+    assert (
+        "would have 16,794,000 cells, and at most 16,777,216"
+        in refused(replace(LAYOUT, listed=apart), schema, wide=True)[0]
+    )
+    assert not refused(replace(LAYOUT, listed=apart[:16_777]), schema, wide=True)
     assert not refused(replace(LAYOUT, keys=("k",)), schema, rounded=True, interval=True)
 
 

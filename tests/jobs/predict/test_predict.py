@@ -252,8 +252,18 @@ def test_other_programs_read_every_ending(
     assert duckdb.sql(f"SELECT customer, product, probability FROM {read} ORDER BY ALL").fetchall() == wanted
 
 
+def test_a_name_that_is_an_ending_is_one(tmp_path: pathlib.Path, shop_model: Artefact, call: Call) -> None:
+    rows(tmp_path, parts=1)
+    for name in (".csv", ".csv.gz", ".parquet"):
+        said = call("predict", tmp_path / "model", tmp_path / "rows/*", "--output", tmp_path / name)
+        assert said.code == 0, said.err
+    wanted = sorted_pairs(pa.parquet.read_table(tmp_path / ".parquet"), "customer", "probability")
+    assert sorted_pairs(pa.csv.read_csv(tmp_path / ".csv"), "customer", "probability") == wanted
+    assert gzip.decompress((tmp_path / ".csv.gz").read_bytes()) == (tmp_path / ".csv").read_bytes()
+
+
 @pytest.mark.parametrize(
-    "name", ["scores.xlsx", "scores.json", "scores.csv.zip", "scores.gz", "scores.parquet.gz", "a.b"]
+    "name", [".gz", ".hidden", "scores.xlsx", "scores.json", "scores.csv.zip", "scores.gz", "scores.parquet.gz", "a.b"]
 )
 def test_an_unknown_ending_is_refused_with_the_list(
     tmp_path: pathlib.Path, shop_model: Artefact, call: Call, name: str
@@ -288,9 +298,155 @@ def test_the_ids_that_a_job_declares_are_written_where_the_input_has_them(
         assert found.column_names == [*ids, "product", "probability"]
     owners = dict(zip(table["receipt"].to_pylist(), table["customer"].to_pylist(), strict=True))
     found = pa.parquet.read_table(tmp_path / "both.out.parquet")
-    receipts = found["receipt"].to_pylist()
+    if kind == "csv":
+        assert found.schema.field("receipt").type == pa.string(), "no feature reads it: it is copied as it is written"
+    receipts = [int(receipt) for receipt in found["receipt"].to_pylist()]
     assert len(set(receipts)) == len(receipts) > 3000
     assert [owners[receipt] for receipt in receipts] == found["customer"].to_pylist()
+
+
+def with_receipts(path: pathlib.Path, receipts: Any, *, drop: tuple[str, ...] = ("note", "store")) -> pa.Table:
+    """Write rows with a column of receipts, or without one, as the end of the name says."""
+    table = purchases(0, 400).drop_columns(list(drop))
+    table = table if receipts is None else table.append_column("receipt", receipts)
+    path.parent.mkdir(exist_ok=True)
+    (pa.parquet.write_table if path.suffix == ".parquet" else pa.csv.write_csv)(table, path)
+    return table
+
+
+@pytest.fixture
+def receipt_model(tmp_path: pathlib.Path) -> Artefact:
+    """A model whose job has a row id that nothing reads."""
+    preparation = dataclasses.replace(PREPARATION, row_id="receipt", source={**SOURCE, "receipt": "int64"})
+    return model(tmp_path / "model", preparation)
+
+
+COUNTS = list(range(400))
+TEXTS = pa.array([f"A{number:03d}" for number in COUNTS])
+
+
+@pytest.mark.parametrize("kind", ["parquet", "csv"])
+@pytest.mark.parametrize("examples", [False, True])
+def test_a_row_id_of_another_type_is_copied(
+    tmp_path: pathlib.Path, receipt_model: Artefact, call: Call, kind: str, examples: bool
+) -> None:
+    table = with_receipts(tmp_path / f"rows.{kind}", TEXTS)
+    if examples:
+        table = table.append_column("visits", pa.array(COUNTS)).append_column("double", pa.array(COUNTS))
+        (pa.parquet.write_table if kind == "parquet" else pa.csv.write_csv)(table, tmp_path / f"rows.{kind}")
+    more = ["--examples"] if examples else []
+    said = call("predict", tmp_path / "model", tmp_path / f"rows.{kind}", "--output", tmp_path / "x.csv", *more)
+    assert said.code == 0, said.err
+    found = pa.csv.read_csv(tmp_path / "x.csv")
+    assert found.column_names == ["customer", "receipt", "probability"]
+    owners = dict(zip(table["receipt"].to_pylist(), table["customer"].to_pylist(), strict=True))
+    assert len(found) > 300
+    assert [owners[receipt] for receipt in found["receipt"].to_pylist()] == found["customer"].to_pylist()
+
+
+def test_a_row_id_in_csv_keeps_its_zeros_unless_its_type_is_given(
+    tmp_path: pathlib.Path, receipt_model: Artefact, call: Call
+) -> None:
+    with_receipts(tmp_path / "rows.csv", pa.array([f"{number:05d}" for number in COUNTS]))
+    found = []
+    for name, more in (("a", ()), ("b", ("--keep", "receipt")), ("c", ("--type", "receipt=int"))):
+        said = call("predict", tmp_path / "model", tmp_path / "rows.csv", "--output", tmp_path / name, *more)
+        assert said.code == 0, said.err
+        found.append(pa.parquet.read_table(tmp_path / name)["receipt"].to_pylist())
+    assert found[0] == found[1]
+    assert "00007" in found[0]
+    assert 7 in found[2]
+
+
+@pytest.mark.parametrize("kind", ["parquet", "csv"])
+def test_a_row_id_that_some_file_lacks_is_left_out_with_a_note(
+    tmp_path: pathlib.Path, receipt_model: Artefact, call: Call, kind: str
+) -> None:
+    with_receipts(tmp_path / "rows" / f"a.{kind}", pa.array(COUNTS))
+    with_receipts(tmp_path / "rows" / f"b.{kind}", None)
+    source = tmp_path / "rows" / "*"
+    said = call("predict", tmp_path / "model", source, "--output", tmp_path / "x.csv")
+    assert said.code == 0, said.err
+    assert (
+        "note: predictions have no column 'receipt', the job's row_id: not every file of the input has it" in said.err
+    )
+    assert pa.csv.read_csv(tmp_path / "x.csv").column_names == ["customer", "probability"]
+    error = refused(call, tmp_path / "model", source, "--output", tmp_path / "y.csv", "--keep", "receipt")
+    assert "'receipt'" in error
+    assert "optional" not in error, "a key of job files"
+    said = call("predict", tmp_path / "model", tmp_path / "rows" / f"b.{kind}", "--output", tmp_path / "z.csv")
+    assert "the job's row_id: the input has no such column" in said.err
+
+
+def test_a_row_id_that_the_output_cannot_hold_is_left_out_with_a_note(
+    tmp_path: pathlib.Path, receipt_model: Artefact, call: Call
+) -> None:
+    receipts = {
+        "duration[s]": pa.array(COUNTS, pa.duration("s")),
+        "binary": pa.array([b"x"] * 400),
+        "struct<a: int64>": pa.array([{"a": number} for number in COUNTS]),
+    }
+    for number, (kind, column) in enumerate(receipts.items()):
+        with_receipts(tmp_path / f"{number}.parquet", column)
+        given = ("predict", tmp_path / "model", tmp_path / f"{number}.parquet", "--output")
+        said = call(*given, tmp_path / f"{number}.csv")
+        assert said.code == 0, said.err
+        assert f"the job's row_id: it is {kind}, which CSV cannot hold" in said.err
+        assert pa.csv.read_csv(tmp_path / f"{number}.csv").column_names == ["customer", "probability"]
+        said = call(*given, tmp_path / f"{number}.out.parquet")
+        assert said.code == 0, said.err
+        if pa.types.is_nested(column.type):
+            assert "and the model needs windows, which take no nested columns" in said.err
+            continue
+        assert "row_id" not in said.err
+        assert pa.parquet.read_schema(tmp_path / f"{number}.out.parquet").field("receipt").type == column.type
+
+
+def test_a_column_that_a_text_cannot_hold_is_refused_before_anything_is_predicted(
+    tmp_path: pathlib.Path, receipt_model: Artefact, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_receipts(tmp_path / "rows.parquet", pa.array(COUNTS, pa.duration("s")))
+    lengths, real = [], Artefact.predict
+
+    def watched(self: Artefact, table: pa.Table, **more: Any) -> pa.Table:
+        lengths.append(table.num_rows)
+        return real(self, table, **more)
+
+    monkeypatch.setattr(Artefact, "predict", watched)
+    error = refused(
+        call, tmp_path / "model", tmp_path / "rows.parquet", "--output", tmp_path / "x.csv", "--keep", "receipt"
+    )
+    assert "column 'receipt' is duration[s], which CSV cannot hold; name an output that ends in .parquet" in error
+    assert sum(lengths) == 0
+
+
+def test_a_row_id_with_the_name_of_a_prediction_is_left_out_only_where_there_is_one(
+    tmp_path: pathlib.Path, call: Call
+) -> None:
+    for name in ("prediction", "probability"):
+        preparation = dataclasses.replace(PREPARATION, row_id=name, source={**SOURCE, name: "int64"})
+        model(tmp_path / name, preparation)
+        table = purchases(0, 400).append_column(name, pa.array(COUNTS))
+        pa.parquet.write_table(table, tmp_path / f"{name}.parquet")
+        said = call("predict", tmp_path / name, tmp_path / f"{name}.parquet", "--output", tmp_path / f"{name}.csv")
+        assert said.code == 0, said.err
+        clash = "the job's row_id: predictions have a column of that name" in said.err
+        assert clash == (name == "probability"), "the label is binary: there is no prediction but a probability"
+    assert pa.csv.read_csv(tmp_path / "prediction.csv").column_names == ["customer", "prediction", "probability"]
+    assert pa.csv.read_csv(tmp_path / "probability.csv").column_names == ["customer", "probability"]
+
+
+def test_a_row_id_that_a_feature_reads_has_the_type_of_training(tmp_path: pathlib.Path, call: Call) -> None:
+    preparation = dataclasses.replace(PREPARATION, row_id="price")
+    model(tmp_path / "model", preparation)
+    table = with_receipts(tmp_path / "rows.csv", None)
+    said = call("predict", tmp_path / "model", tmp_path / "rows.csv", "--output", tmp_path / "x.parquet")
+    assert said.code == 0, said.err
+    assert pa.parquet.read_schema(tmp_path / "x.parquet").field("price").type == pa.float64()
+    odd = table.set_column(table.column_names.index("price"), "price", TEXTS)
+    pa.parquet.write_table(odd, tmp_path / "odd.parquet")
+    error = refused(call, tmp_path / "model", tmp_path / "odd.parquet", "--output", tmp_path / "y.parquet")
+    assert "column 'price' as string, and the model was trained with double" in error
 
 
 @pytest.mark.parametrize("kind", ["parquet", "csv"])

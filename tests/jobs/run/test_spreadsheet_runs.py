@@ -121,6 +121,11 @@ REFUSED: dict[str, tuple[dict[str, object], dict[str, object], str, str]] = {
         {"partition_by": ["product", "store"], "partitions": {"public": [["p0", n] for n in range(501)]}},
         "outputs.files.0.csv.wide", "would have 1,003 columns, and at most 1,000",
     ),
+    "headings that could be equal": (
+        {"wide": True},
+        {"partition_by": ["product", "store"], "metrics": {"a": {"kind": "count"}, "a: b": {"kind": "count"}}},
+        "outputs.files.0.csv.wide", "has column 'a: b', which a column of the numbers 'a' could be called, too",
+    ),
     "a name that is there": (
         {"interval": True}, {"metrics": {"orders": {"kind": "count"}, "orders_from": {"kind": "count"}}},
         "outputs.files.0.csv.interval", "would publish column 'orders_from' twice",
@@ -223,6 +228,9 @@ def test_a_comparison_has_its_digits_too(shop: Shop, call: Call) -> None:
     assert run(shop, call, "one").code == 0
     header, *body = read(shop.folder / "one" / "weekly.compare.csv")
     assert header[:3] == ["product", "metric", "value"]
+    assert header == duckdb.sql(f"FROM '{shop.folder / 'one' / 'weekly.compare.parquet'}'").columns, (
+        "interval adds none"
+    )
     assert body
     assert all(len(cell) <= 7 for row in body for cell in row[2:])
     assert read(shop.folder / "one" / "weekly.csv")[0] == [
