@@ -85,14 +85,15 @@ def compare(earlier: tuple[JobFile, ShownPlan], later: tuple[JobFile, ShownPlan]
         earlier, later: each with its plan.
     """
     (old, old_plan), (new, new_plan) = earlier, later
-    before, after = (dict(flat_fields(one.job.model_dump(mode="json", exclude_defaults=True))) for one in (old, new))
+    said = [one.job.model_dump(mode="json", exclude_defaults=True) for one in (old, new)]
+    before, after = (dict(flat_fields(one)) for one in said)
     keys = [*after, *(key for key in before if key not in after)]
     changes = {
         key: (before.get(key, ABSENT), after.get(key, ABSENT)) for key in keys if before.get(key) != after.get(key)
     }
     one_plan = asked_digest(old, old_plan.stages) == asked_digest(new, new_plan.stages)
-    rows = [presentation.without(one.job.model_dump(mode="json", exclude_defaults=True)) for one in (old, new)]
-    relation = OTHER_PLAN if not one_plan else OTHER_ROWS if rows[0] != rows[1] else SAME
+    rows_before, rows_after = map(presentation.without, said)
+    relation = OTHER_PLAN if not one_plan else OTHER_ROWS if rows_before != rows_after else SAME
     if old.job.dataset != new.job.dataset:
         relation = OTHER_DATASET
     noises = [_noise(one.plan) for one in (old_plan, new_plan)]

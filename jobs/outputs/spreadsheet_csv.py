@@ -118,28 +118,34 @@ class SpreadsheetCsv(CsvText):
         Args:
             table: its Parquet file. Its rows are released, so what they are like is public.
         """
-        if not self.wide or self.layout.compared:
-            return ""
         with pa.parquet.ParquetFile(table) as file:
-            if file.metadata.num_rows > MOST_ROWS:
-                return f"has more than {MOST_ROWS:,} rows"
-            rows = file.read()
+            why, _ = self._rows_of_grid(file)
+        return why
+
+    def _rows_of_grid(self, file: pa.parquet.ParquetFile) -> tuple[str, pa.Table | None]:
+        """Return why a table is no grid, and its rows where it is one. No reason is needed where the job asks for none."""
+        if not self.wide or self.layout.compared:
+            return "", None
+        if file.metadata.num_rows > MOST_ROWS:
+            return f"has more than {MOST_ROWS:,} rows", None
+        rows = file.read()
         if rows.nbytes > MOST_BYTES:
-            return f"takes more than {MOST_BYTES >> 20} MiB"
+            return f"takes more than {MOST_BYTES >> 20} MiB", None
         values = len(pc.unique(rows.column(self.layout.keys[-1])))
         width = self._width(values, self._repeated(rows.schema))
-        if not _too_large(rows.num_rows, width):
-            return ""
-        return _too_large(combinations([rows.column(key) for key in self.layout.keys[:-1]]), width)
+        why = _too_large(rows.num_rows, width)
+        if why:
+            why = _too_large(combinations([rows.column(key) for key in self.layout.keys[:-1]]), width)
+        return why, None if why else rows
 
     def write(self, table: pathlib.Path, to: pathlib.Path) -> None:
         """See `TextFormat`."""
-        wide = self.wide and not self.layout.compared and not self.why_long(table)
         with pa.parquet.ParquetFile(table) as file, to.open("wb") as sink:
             if self.bom:
                 sink.write(MARK)
-            if wide:
-                self._write_grid(file.read(), sink)
+            _, rows = self._rows_of_grid(file)
+            if rows is not None:
+                self._write_grid(rows, sink)
                 return
             self._write_header(columns_of(file.schema_arrow.names, self.layout, interval=self.interval), sink)
             for batch in file.iter_batches(batch_size=text_tables.ROWS):

@@ -150,7 +150,7 @@ def test_a_toy_reader_output_and_command_need_no_change_in_the_core(
 ) -> None:
     defined = json.loads(call("schema").out)["$defs"]
     assert defined["SourceModel"]["properties"]["words"]["description"] == "A file of two words a line."
-    assert {"words", "delta", "where"} <= set(defined["TableModel"]["properties"])
+    assert {"words", "where", *extensions.built_in("reader")} <= set(defined["TableModel"]["properties"])
     assert {"shelf", "shelf_mode", "files"} <= set(defined["OutputsModel"]["properties"])
     assert "csv" in json.dumps(defined["OutputsModel"]["properties"]["files"]), "a key of the core stays as it is"
     assert "greet somebody" in call("--help").out

@@ -74,6 +74,25 @@ class Answer(NamedTuple):
         return "SURVIVED" if self.ended == 0 else f"BROKEN {self.ended}"
 
 
+def copy_tree(root: Path, folder: Path) -> None:
+    """Copy a checkout, so that all of the package is found in the copy and nowhere else.
+
+    Args:
+        root: the checkout.
+        folder: an empty folder.
+    """
+    for path in root.iterdir():
+        if LEFT_OUT(str(root), [path.name]) or path.name in INSIDE:
+            continue
+        if path.is_dir():
+            shutil.copytree(path, folder / path.name, ignore=LEFT_OUT, symlinks=True)
+        else:
+            shutil.copy2(path, folder / path.name)
+    for name in INSIDE:
+        shutil.copytree(root / name, folder / "dp_pipelines" / name, ignore=LEFT_OUT)
+        (folder / name).symlink_to(Path("dp_pipelines") / name)
+
+
 class Copy:
     """A copy of a checkout, with a server.
 
@@ -84,16 +103,7 @@ class Copy:
 
     def __init__(self, root: Path, folder: Path) -> None:
         self.root = folder
-        for path in root.iterdir():
-            if LEFT_OUT(str(root), [path.name]) or path.name in INSIDE:
-                continue
-            if path.is_dir():
-                shutil.copytree(path, folder / path.name, ignore=LEFT_OUT, symlinks=True)
-            else:
-                shutil.copy2(path, folder / path.name)
-        for name in INSIDE:
-            shutil.copytree(root / name, folder / "dp_pipelines" / name, ignore=LEFT_OUT)
-            (folder / name).symlink_to(Path("dp_pipelines") / name)
+        copy_tree(root, folder)
         self._server = self._serve("server.py")
         self._ready: subprocess.Popen[str] | None = None
 
