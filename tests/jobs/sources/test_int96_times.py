@@ -21,6 +21,7 @@ OWN_FILES = {
     "dp_pipelines/release/verdicts.py": "a released table",
     "jobs/beam_yaml/transforms.py": "a released table",
     "jobs/cli/report_command.py": "a released table",
+    "jobs/outputs/spreadsheet_csv.py": "a released table",
     "jobs/outputs/text_tables.py": "a released table",
     "dp_pipelines/extensions/dataflow/bucket_staging.py": "a staged table",
     "jobs/run/production.py": "a staged table",
