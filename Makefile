@@ -122,6 +122,12 @@ $(ENGINES)/%/built: tests/engines/%/pom.xml
 	$(MAVEN) --quiet --batch-mode --file $< package -Dtarget=$(CURDIR)/$(@D)
 	@touch $@
 
+# The rules by which pages are judged in Chromium, from npm; a test reads them where they are installed.
+node_modules/axe-core/axe.min.js:
+	@command -v npm >/dev/null || { echo 'make: needs npm' >&2; exit 1; }
+	npm install --silent --no-save --no-package-lock --no-audit --no-fund axe-core@4.14.1
+	@touch $@
+
 test-flink: $(VENV) $(ENGINES)/flink/built  ## a Flink with two task managers: conformance, the demo job, the doctor, faults
 	$(BIN)/pytest tests/engines/test_flink.py tests/engines/test_joins.py tests/engines/test_faults.py tests/engines/test_waits.py
 	$(BIN)/pytest tests/engines/test_outputs_and_checks.py tests/engines/test_object_stores.py -k flink

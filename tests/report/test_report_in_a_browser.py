@@ -33,9 +33,6 @@ from tests.report.page import (
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
-AXE = pathlib.Path(__file__).parents[2] / "node_modules" / "axe-core" / "axe.min.js"
-"""The rules of axe-core for accessible pages, where somebody has installed them here."""
-
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs the program `chromium`, which is not installed")
 
 LIGHT, DARK = 1, 0
@@ -268,25 +265,6 @@ def test_a_page_of_48_rows_takes_at_most_four_sheets(browser: Browser, tmp_path:
     table = {name: column for name, column in groceries(12, 4).items() if not name.startswith("mean")}
     browser.run(page(tmp_path, table, content), f"--print-to-pdf={file}", "--no-pdf-header-footer")
     assert 2 <= len(re.findall(rb"/Type\s*/Page\b", file.read_bytes())) <= 4
-
-
-@pytest.mark.skipif(not AXE.exists(), reason="needs axe-core: npm install --no-save axe-core")
-@pytest.mark.parametrize("scheme", [LIGHT, DARK], ids=["light", "dark"])
-def test_axe_finds_no_violation(browser: Browser, tmp_path: pathlib.Path, scheme: int) -> None:
-    pages = [page(tmp_path, spread_groceries(3, 3), spread_manifest()), page(tmp_path, hourly(), {})]
-    planted = page(tmp_path, hourly(), {}).replace(
-        "</main>", "<p style='color: #999; background: #aaa'>faint</p></main>"
-    )
-    for html, expected in ((pages[0], []), (pages[1], []), (planted, ["color-contrast"])):
-        library = AXE.read_text(encoding="utf-8").replace("</script", r"<\/script")
-        run = "axe.run().then(found => { document.title = JSON.stringify(found.violations.map(one => one.id)); })"
-        whole = with_script(html, f"{library}</script><script>{run}")
-        seen = browser.run(
-            whole, "--dump-dom", "--virtual-time-budget=20000", f"--blink-settings=preferredColorScheme={scheme}"
-        )
-        said = re.search(r"<title>(.*?)</title>", seen.dom)
-        assert said is not None
-        assert json.loads(unescape(said[1])) == expected
 
 
 @pytest.mark.parametrize("key", ["x" * 5000, "漢" * 300, "عربي " * 50], ids=["long", "wide", "right to left"])
