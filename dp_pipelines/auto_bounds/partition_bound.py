@@ -64,7 +64,7 @@ def checked(candidates: Any, largest: int, field: str = "partition_candidates") 
     hint = f"write e.g. {field}: [1, 2, 4, 8, 16, 32], from public knowledge"
     if candidates is None:
         message = "is required if max_partitions_contributed is auto"
-        hint += "; or, in a job file, bounds: auto, which needs no list"
+        hint += "; or leave bounds out, which needs no list"
         raise RequestError(field=field, message=message, hint=hint)
     if isinstance(candidates, (str, bytes)) or not isinstance(candidates, (list, tuple)):
         raise RequestError(field=field, message="must be a list of whole numbers", hint=hint)
@@ -103,7 +103,7 @@ def refuse(
     """
     first = next(iter(chosen))
     what = "a bound on partitions" if NAME in chosen else "a bound on rows"
-    beside, fixed = f"cannot be combined with {what} that the run chooses", f"write {first} as a number"
+    beside, fixed = f"cannot be combined with {what} that the run chooses", f"write {first} under bounds, as a number"
     for column in (value_bounds.COLUMN, *chosen.values()):
         if column in columns:
             message = f"is auto, so no column may be called {column!r}"

@@ -23,7 +23,10 @@ from dp_pipelines.planning.stage_kinds import kind_of
 from dp_pipelines.query.query import Query
 from dp_pipelines.selection.exponential import Choosing
 
-HINT = "raise epsilon or delta, lower the contribution bounds or the number of runs, or release fewer metrics"
+HINT = (
+    "raise epsilon or delta, lower the contribution bounds (or write them, where a run chooses them) or the number of runs, "
+    "or release fewer metrics"
+)
 
 Families = tuple[tuple[str, float, float], ...]
 

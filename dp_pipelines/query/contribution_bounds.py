@@ -90,7 +90,7 @@ class ContributionBounds:
                 field="bounds",
                 message="must say how much one privacy unit may contribute",
                 hint="set max_partitions_contributed and max_contributions_per_partition, or max_contributions; "
-                "or, in a job file, bounds: auto, and each run chooses both",
+                "or leave bounds out, and each run chooses both",
             )
 
     def over_everything(self) -> "ContributionBounds":
@@ -197,3 +197,7 @@ class ContributionBounds:
     def bounds_rows(self) -> bool:
         """Whether the number of rows is bounded on purpose, as every metric over rows needs."""
         return self.max_contributions is not None or self.max_contributions_per_partition is not None
+
+
+AUTO_BOUNDS = ContributionBounds(max_partitions_contributed=AUTO, max_contributions_per_partition=AUTO)
+"""Both bounds are chosen in a run: the bounds of a query that names none."""

@@ -93,7 +93,9 @@ class LargeList(PublicPartitions):
                 raise RequestError(field=field, message="cannot stand beside a list sorted on disk", hint=HINT)
         if query.bounds.auto:
             message = "must be a number beside a list sorted on disk"
-            raise RequestError(field=query.bounds.auto_field, message=message, hint="write the bound as a number")
+            raise RequestError(
+                field=query.bounds.auto_field, message=message, hint="write it under bounds, as a number"
+            )
         for name, metric in query.metrics.items():
             if metric.pools or metric.auto or metric.scale is not None:
                 message = "has bounds of each partition or of the run, or is shrunk, which a list sorted on disk does not allow"

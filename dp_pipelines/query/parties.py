@@ -128,7 +128,9 @@ class Parties:
             raise RequestError(field="partitions", message=message, hint="write public: or public_file:")
         if query.bounds.auto:
             message = "is chosen by the run, and cannot stand beside parties"
-            raise RequestError(field=query.bounds.auto_field, message=message, hint="write a number")
+            raise RequestError(
+                field=query.bounds.auto_field, message=message, hint="write it under bounds, as a number"
+            )
         for name, metric in query.metrics.items():
             field = f"metrics.{name}"
             if metric.kind not in KINDS:

@@ -18,6 +18,7 @@ from dp_pipelines.metrics.lookup_bound import PartitionScale
 from dp_pipelines.query import rollup_rules
 from dp_pipelines.query.best import RANK, Best
 from dp_pipelines.query.compare import Compare
+from dp_pipelines.query.contribution_bounds import AUTO_BOUNDS
 from dp_pipelines.query.contribution_bounds import LARGEST_BOUND as LARGEST_BOUND
 from dp_pipelines.query.contribution_bounds import ContributionBounds as ContributionBounds
 from dp_pipelines.query.kept import COLUMN as KEPT
@@ -60,7 +61,7 @@ class Query:
         privacy_unit: the column(s) that identify whom the guarantee protects. Rows where one of them is null are dropped.
         partition_by: the column(s) whose values are the partitions; no floats. A null is a value of its own. Empty: the total,
             one public partition that holds all rows, published as one row without key columns.
-        bounds: how much one unit may contribute.
+        bounds: how much one unit may contribute. Left out, each run of `dp-pipelines run` chooses it from noisy histograms.
         metrics: what is released for each partition, by name. Empty: the partitions alone are released, which must be private.
         partitions: private (selected from the data) or public (a list). Not for a total.
         row_id: a column that tells rows of one unit apart; where it is given, the choice of rows follows it.
@@ -89,7 +90,7 @@ class Query:
 
     privacy_unit: str | Sequence[str]
     partition_by: str | Sequence[str]
-    bounds: ContributionBounds
+    bounds: ContributionBounds = AUTO_BOUNDS
     metrics: Mapping[str, Metric] = dataclasses.field(default_factory=dict)
     partitions: PrivatePartitions | PublicPartitions | ReleasedPartitions = UNSAID
     row_id: str | None = None
@@ -309,7 +310,7 @@ class Query:
                 raise RequestError(field=field, message=message, hint="drop it, or partition by a column of dates")
         if self.bounds.auto or any(metric.auto for metric in self.metrics.values()):
             message = "needs bounds that are numbers: one pipeline releases all windows"
-            raise RequestError(field="windows", message=message, hint="write the bounds as numbers")
+            raise RequestError(field="windows", message=message, hint="write bounds, as numbers")
         for column in (WINDOW_START, WINDOW_END):
             if column in self.columns:
                 message = f"adds a column {column!r}, and the query reads one"

@@ -48,7 +48,7 @@ def check(query: "Query") -> None:
             raise RequestError(field=field, message="cannot stand beside rollup", hint=f"drop it, or {ALONE}")
     if query.bounds.auto:
         message = "is chosen by the run, and cannot stand beside rollup"
-        raise RequestError(field=query.bounds.auto_field, message=message, hint="write a number")
+        raise RequestError(field=query.bounds.auto_field, message=message, hint="write it under bounds, as a number")
     strategy = getattr(query.partitions, "strategy", "auto")
     if strategy not in STRATEGIES:
         message = f"must be one of {', '.join(STRATEGIES)} beside rollup, whose levels are selected one by one"

@@ -48,7 +48,7 @@ BOUNDS = (
     "    # know cost nothing. Take them from what you know of the business, never from the rows: a bound read off the rows",
     "    # reveals something about the people in them. For example:",
 )
-"""The comment above the bounds."""
+"""The comment in place of the bounds, which are left out."""
 
 OF_RUNS = (partition_bound.COLUMN, joint_bounds.COLUMN, value_bounds.COLUMN, kept.COLUMN)
 """Columns that a run adds where it chooses bounds: a stage that reads one of its own with such a name is refused."""
@@ -105,16 +105,14 @@ def text(source: FirstSource, unit: Sequence[str], dataset: str, name: str) -> s
             f"    partition_by: {listed(by)}",
             *(f"    {line}" for line in _also("can be added", [name for name in groups if name not in by])),
             *BOUNDS,
-            "    # {max_partitions_contributed: 8, max_contributions_per_partition: 4}",
-            "    bounds: auto",
+            "    # bounds: {max_partitions_contributed: 8, max_contributions_per_partition: 4}",
         ]
     else:
         lines += [
             "    # No column to group by: one total. To have groups, list columns here.",
             "    partition_by: []",
             *BOUNDS,
-            "    # {max_contributions_per_partition: 16}",
-            "    bounds: auto",
+            "    # bounds: {max_contributions_per_partition: 16}",
         ]
     lines += [
         "    metrics:",

@@ -250,7 +250,7 @@ class Session:
             statement: a SELECT over one table, with `FROM source` or `FROM` the dataset; docs/sql.md has what it may hold.
             name: of the release, for ever, as for `query`.
             epsilon, delta: as for `query`; BigQuery's clause in the statement may say them.
-            bounds: as of a `Query`.
+            bounds: as of a `Query`; None: the run chooses them.
             clips: the range of the values of each column, or of each metric by its name: `{"price": [0, 1000]}`;
                 `["auto", 0, 100000]` has the bounds chosen within a range.
             settings: what a statement cannot say of a metric, by its name: `{"price": {"nullable": False}}`.
@@ -373,9 +373,8 @@ class Session:
                     raise RequestError(
                         field=field, message="is no argument here", hint=f"there are: {', '.join(sorted(known))}"
                     )
-            for field in ("partition_by", "bounds"):
-                if field not in asked:
-                    raise RequestError(field=field, message="is missing", hint="add it, or give a Query")
+            if "partition_by" not in asked:
+                raise RequestError(field="partition_by", message="is missing", hint="add it, or give a Query")
             return Query(privacy_unit=self._unit, **asked)
         if asked:
             raise RequestError(field=next(iter(asked)), message="stands beside a query", hint="put it into the Query")

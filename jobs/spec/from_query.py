@@ -132,8 +132,9 @@ def job_of_statement(
     Raises:
         RequestError: what is wrong, by argument or by the place in the statement.
     """
-    stage: dict[str, Any] = {"kind": "aggregate", "select": statement, "bounds": {} if bounds is None else said(bounds)}
-    stage |= {key: held for key, held in (("clips", clips), ("settings", settings)) if held is not None}
+    stage: dict[str, Any] = {"kind": "aggregate", "select": statement}
+    beside = {"bounds": None if bounds is None else said(bounds), "clips": clips, "settings": settings}
+    stage |= {key: held for key, held in beside.items() if held is not None}
     if partitions is not None:
         stage["partitions"] = _said_partitions(partitions)
     content = {

@@ -158,7 +158,7 @@ class Stage(OverUnits, DeclaredFields):
     partitions: Annotated[Partitions, Field(description=descriptions(Query)["partitions"])] = Partitions(
         private=Private()
     )
-    bounds: Annotated[Bounds, _OrAuto(), Field(description=descriptions(Query)["bounds"])]
+    bounds: Annotated[Bounds, _OrAuto(), Field(description=descriptions(Query)["bounds"])] = Bounds.model_validate(AUTO)
     rollup: Annotated[SaidRollup | None, Field(description=descriptions(Query)["rollup"])] = None
     having: Annotated[
         str | None,

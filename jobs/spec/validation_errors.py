@@ -252,9 +252,9 @@ def _way_out(path: Path, kind: str) -> str:
             "no switch turns the noise off: --synthetic shows a report of made-up rows, and `dp-pipelines check` "
             "what your rows are like"
         )
-    if path[:1] == ("stages",) and path[2:] == ("bounds",) and kind in ("missing", "model_type"):
+    if path[:1] == ("stages",) and path[2:] == ("bounds",) and kind == "model_type":
         return (
-            "write e.g. bounds: {max_partitions_contributed: 8, max_contributions_per_partition: 4}, or bounds: auto, "
+            "write e.g. bounds: {max_partitions_contributed: 8, max_contributions_per_partition: 4}, or leave it out, "
             "and each run chooses both"
         )
     weighs = (path[-1:] == ("weight",) and kind == "float_type") or path[-1:] == ("weight_column",)

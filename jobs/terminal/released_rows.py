@@ -211,19 +211,22 @@ def shrunk_metrics(manifest: Mapping[str, Any], stage: str) -> tuple[str, ...]:
 
 
 def _chosen(stage: Mapping[str, Any], entries: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, str]]:
-    """What the run has chosen where the job says `auto`."""
-    found, most = [], stage.get("max_partitions_contributed")
-    if isinstance(most, int) and not isinstance(most, bool):
-        found.append(("auto", f"at most {most:,} partition{'' if most == 1 else 's'} of each unit count"))
-    rows = stage.get("max_contributions_per_partition")
-    if isinstance(rows, int) and not isinstance(rows, bool):
-        found.append(("auto", f"at most {rows:,} row{'' if rows == 1 else 's'} of each unit in a partition count"))
+    """Return the bounds that this run chose, where the job leaves them to it."""
+    counted = [
+        f"{count:,} {noun}{'' if count == 1 else 's'} of each unit{where}"
+        for key, noun, where in (
+            ("max_partitions_contributed", "group", ""),
+            ("max_contributions_per_partition", "row", " in a group"),
+        )
+        if isinstance(count := stage.get(key), int) and not isinstance(count, bool)
+    ]
+    found = [("chosen", f"by this run: at most {' and '.join(counted)} count")] if counted else []
     for name, entry in entries.items():
         if "raw_of" in entry:  # its mean has the same
             continue
         bounds = verdicts.range_of({"range": entry.get("bounds")})
         if bounds is not None:
-            found.append(("auto", f"values of {name} are clamped to {verdicts.range_in_words(bounds)}"))
+            found.append(("chosen", f"by this run: values of {name} are clamped to {verdicts.range_in_words(bounds)}"))
     return found
 
 

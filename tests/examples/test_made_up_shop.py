@@ -56,11 +56,15 @@ def test_rows_are_the_same_each_time_and_fit_the_bounds_of_most(make_rows: types
 
 
 def test_a_reader_gets_from_a_clone_to_a_report_in_less_than_ten_lines() -> None:
-    before_the_rest = README.partition("## Why this one")[0]
+    before_the_rest = README.partition("## A report of your own")[0]
     lines = [line for block in blocks(before_the_rest) if block.language == "sh" for line in block.text.splitlines()]
     assert len(lines) < 10
     assert lines[0].startswith("make dist")
     assert "dp-pipelines run weekly.yaml" in lines[-1]
+
+
+def test_the_readme_is_one_page() -> None:
+    assert len(README.split()) <= 700
 
 
 def test_the_picture_has_a_modest_size() -> None:

@@ -199,7 +199,7 @@ def launcher(folder: pathlib.Path) -> None:
 
 
 PAGES: dict[str, tuple[str, ...]] = {
-    "README.md": ("matplotlib",),
+    "README.md": (),
     "docs/tutorial.md": (),
     "docs/sql.md": (),
     "docs/beam.md": (),

@@ -57,9 +57,13 @@ class _Sql:
             help="the range of a column's values, or of a metric's by its name; COLUMN=auto:LOW:HIGH has the bounds chosen in "
             "that range, for a tenth of the budget; may be repeated",
         )  # fmt: skip
-        parser.add_argument("--max-partitions-contributed", metavar="N", help="groups of one unit that count")
         parser.add_argument(
-            "--max-contributions-per-partition", metavar="N", help="rows of one unit in one group that count"
+            "--max-partitions-contributed", metavar="N", help="groups of one unit that count (default: the run chooses)"
+        )
+        parser.add_argument(
+            "--max-contributions-per-partition",
+            metavar="N",
+            help="rows of one unit in one group that count (default: the run chooses)",
         )
         parser.add_argument(
             "--max-contributions", metavar="N", help="rows of one unit that count, instead of the two above"

@@ -303,7 +303,7 @@ def with_selected(schema: Mapping[str, Any]) -> dict[str, Any]:
         "title": "SelectStage",
         "description": "One partitioned release, said as a SELECT statement.",
         "properties": {"kind": kept.pop("kind"), **selected["properties"], **kept},
-        "required": ["kind", "select", "bounds"],
+        "required": ["kind", "select"],
     }
     example = yaml_lines.parse(EXAMPLE, "an example of SelectStage").data
     fields = defined["SelectStage"]["properties"]

@@ -54,9 +54,11 @@ def job_of(given: argparse.Namespace) -> JobFile:
     text = _statement(given.statement)
     table = from_statement.table_of(text)
     stage: dict[str, Any] = {"kind": "aggregate", "select": text, "clips": _clips(given.clip)}
-    stage["bounds"] = {
+    bounds = {
         name: _number(f"--{_option(name)}", held) for name in BOUNDS if (held := getattr(given, name)) is not None
     }
+    if bounds:
+        stage["bounds"] = bounds
     if given.public_file is not None:
         stage["partitions"] = {"public_file": given.public_file}
     budget = {
@@ -73,9 +75,9 @@ def job_of(given: argparse.Namespace) -> JobFile:
         **({"outputs": {"files": list(given.format)}} if given.format else {}),
     }
     place = f"stages.{given.name}."
-    bounds = {f"{place}bounds.{name}": f"--{_option(name)}" for name in BOUNDS}
+    options = {f"{place}bounds.{name}": f"--{_option(name)}" for name in BOUNDS}
     names = {
-        **bounds, f"{place}bounds": "--max-partitions-contributed", f"{place}partitions.public_file": "--public-file",
+        **options, f"{place}bounds": "--max-partitions-contributed", f"{place}partitions.public_file": "--public-file",
         f"{place}clips.": "--clip ", f"{place}select": "SQL", place: "", "budget.": "--", "budget": "--epsilon",
         "privacy_unit": "--unit", "dataset": "--dataset", "source.types": "--type", "outputs.files": "--format",
         **{f"source.{key}": csv_arguments.option(key) for key in csv_arguments.HELP}, "source": "FROM",

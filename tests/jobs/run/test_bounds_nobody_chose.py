@@ -1,6 +1,7 @@
 """Runs whose bounds on contributions nobody chose: what is picked, published, drawn once, and refused."""
 
 import json
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -77,7 +78,7 @@ def test_both_bounds_are_chosen_published_and_used(shop: Shop, call: Call, parti
     page = (out / "report.html").read_text(encoding="utf-8")
     assert f"counts in at most {partitions} of these rows; the run chose this bound privately." in page
     assert f"At most {rows} rows of each of" in page
-    assert f"at most {rows} row{'' if rows == 1 else 's'} of each unit in a partition count" in said.out
+    assert f"{rows} row{'' if rows == 1 else 's'} of each unit in a group count" in said.out
 
 
 def test_what_is_cut_off_is_measured_for_the_chosen_bounds_without_being_asked(shop: Shop, call: Call) -> None:
@@ -269,7 +270,7 @@ def test_what_is_kept_is_measured_as_the_job_says_or_not_where_it_cannot_be(
         ({"partitions": {"private": {"strategy": "truncated_geometric"}}}, "take auto, laplace"),
         ({"metrics": {"n": {"kind": "count", "stddev": 9.0}}}, "write a weight instead"),
         ({"metrics": {"q": CHOICE, "n": {"kind": "count"}}}, "is a choice, or a norm"),
-        ({"rollup": [[], ["product"]]}, "is chosen by the run, and cannot stand beside rollup"),
+        ({"rollup": [[], ["product"]]}, "is chosen by the run, and cannot stand beside rollup; write it under bounds"),
     ],
 )  # fmt: skip
 def test_what_public_facts_refuse(shop: Shop, call: Call, changes: dict[str, Any], message: str) -> None:
@@ -284,15 +285,71 @@ def test_what_public_facts_refuse(shop: Shop, call: Call, changes: dict[str, Any
     "bounds",
     [None, "Auto", 5, {}, {"max_contributions_per_partition": "auto"}, {"max_partitions_contributed": "auto"}],
 )
-def test_bounds_that_are_none_are_answered_with_the_word_that_leaves_them_to_the_run(
-    shop: Shop, call: Call, bounds: object
-) -> None:
-    asked = stage(bounds=bounds, metrics=METRICS)
-    if bounds is None:
-        del asked["bounds"]
-    said = call("plan", shop.write(stages={"weekly": asked}))
+def test_wrong_bounds_are_refused_with_the_hint_to_leave_them_out(shop: Shop, call: Call, bounds: object) -> None:
+    said = call("plan", shop.write(stages={"weekly": stage(bounds=bounds, metrics=METRICS)}))
     assert said.code == 2
-    assert "bounds: auto" in said.err
+    assert re.search("leave (it|bounds) out", said.err)
+
+
+def without_bounds(**changes: Any) -> dict[str, Any]:
+    """The shop's stage, without the key."""
+    return {key: value for key, value in stage(**changes).items() if key != "bounds"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "chosen"),
+    [
+        ({}, {"units", "rows"}),
+        ({"metrics": {"buyers": {"kind": "privacy_id_count"}}}, {"units"}),
+        ({"partition_by": [], "partitions": None}, {"rows"}),
+        ({"partition_by": [], "partitions": None, "metrics": {"buyers": {"kind": "privacy_id_count"}}}, set()),
+    ],
+    ids=["groups", "people", "total", "people in all"],
+)
+def test_bounds_that_are_left_out_are_the_same_plan_as_the_word(
+    shop: Shop, call: Call, changes: dict[str, Any], chosen: set[str]
+) -> None:
+    changes = {"metrics": METRICS, "partitions": LISTED, **changes}
+    given = {key: value for key, value in changes.items() if value is not None}
+    plans = []
+    for asked in (without_bounds(**given), {**without_bounds(**given), "bounds": "auto"}):
+        said = call("plan", shop.write(stages={"weekly": asked}, budget=GENEROUS), "--json")
+        assert (said.code, said.err) == (0, "")
+        plans.append(json.loads(said.out))
+    assert plans[0] == plans[1]
+    histograms = {stage["name"]: stage["metrics"] for stage in plans[0]["stages"]}.get("weekly.partitions", {})
+    assert set(histograms) == chosen
+
+
+def test_bounds_that_are_left_out_of_a_statement_are_chosen_too(shop: Shop, call: Call) -> None:
+    fill(shop, 3000, 4, 2)
+    select = "SELECT product, count(*) AS orders FROM source GROUP BY ALL"
+    asked = {"kind": "aggregate", "select": select, "partitions": LISTED}
+    out = shop.folder / "out"
+    said = call("run", shop.write(stages={"weekly": asked}, budget=GENEROUS), "--output", out)
+    assert (said.code, said.err) == (0, "")
+    chosen = {"max_partitions_contributed": 4, "max_contributions_per_partition": 2}
+    assert json.loads((out / "bounds.json").read_text()) == {"weekly": chosen}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"best": {"by": "orders", "k": 2}}, "is needed by best.by"),
+        ({"partitions": {"private": {"strategy": "sips"}}}, "is sips, which cannot be combined"),
+        ({"metrics": {"n": {"kind": "count", "stddev": 9.0}}}, "write a weight instead"),
+        ({"metrics": {"q": CHOICE}}, "is a choice, or a norm"),
+        ({"rollup": [[], ["product"]]}, "cannot stand beside rollup; write it under bounds"),
+    ],
+)  # fmt: skip
+def test_stages_whose_bounds_no_run_can_choose_are_refused_without_bounds(
+    shop: Shop, call: Call, changes: dict[str, Any], message: str
+) -> None:
+    given = {"metrics": {"orders": {"kind": "count"}}, "partitions": LISTED, **changes}
+    said = call("plan", shop.write(stages={"weekly": without_bounds(**given)}))
+    assert said.code == 2
+    assert message in said.err
+    assert "bound" in said.err
 
 
 def test_the_schema_of_job_files_takes_the_word_alone() -> None:

@@ -85,9 +85,9 @@ def test_verdicts_what_was_chosen_and_one_partition_are_said(tmp_path: pathlib.P
     stage["metrics"]["paid"]["bounds"] = [0.0, 172.63349]
     said = printed(tmp_path, {"k": ["a"], "paid": [9.0], "paid_stddev": [1.0]}, stage)
     assert "weekly · 1 partition\n" in said
-    assert "paid  1 of 1 differs from zero; 0.05 would by chance\n" in said
-    assert "auto  at most 8 partitions of each unit count" in said
-    assert "auto  values of paid are clamped to 0 … 172.6" in said
+    assert "paid    1 of 1 differs from zero; 0.05 would by chance\n" in said
+    assert "chosen  by this run: at most 8 groups of each unit count" in said
+    assert "chosen  by this run: values of paid are clamped to 0 … 172.6" in said
 
 
 def test_a_private_selection_that_published_nothing_says_what_a_group_needs(tmp_path: pathlib.Path) -> None:
