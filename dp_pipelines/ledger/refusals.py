@@ -111,6 +111,22 @@ def refuse_window(account: Account, window: str) -> None:
     )
 
 
+def _owns(account: "Account | AnswersAccount", source: str, files: Sequence[str]) -> bool:
+    """Return True if a pattern of files, or one of the files, is registered with an account."""
+    return any(pattern == source or sources.first_match(pattern, files) for pattern in account.sources)
+
+
+def owner(accounts: "Iterable[Account | AnswersAccount]", source: str, files: Sequence[str]) -> str | None:
+    """Return the name of the account of rows with which a pattern, or one of these files, is registered; None if there is none.
+
+    Args:
+        accounts: of a ledger.
+        source: the pattern, as `sources.absolute` returns it.
+        files: that match it now.
+    """
+    return next((each.name for each in accounts if isinstance(each, Account) and _owns(each, source, files)), None)
+
+
 def foreign(accounts: "Iterable[Account | AnswersAccount]", name: str, source: str, files: Sequence[str]) -> None:
     """Refuse a pattern of files, or files, that belong to another account than the named one.
 
@@ -118,10 +134,7 @@ def foreign(accounts: "Iterable[Account | AnswersAccount]", name: str, source: s
         RequestError: they belong to another account.
     """
     for other in accounts:
-        theirs = other.name != name and any(
-            pattern == source or sources.first_match(pattern, files) for pattern in other.sources
-        )
-        if theirs:
+        if other.name != name and _owns(other, source, files):
             raise RequestError(
                 field=f"source {source!r}",
                 message=f"belongs to the account {other.name!r}; under two accounts the same people would be charged separately",

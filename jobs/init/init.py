@@ -14,11 +14,12 @@ from collections.abc import Iterator
 from dp_pipelines import checks
 from dp_pipelines.disk_errors import reason_of, told_of_disk
 from dp_pipelines.engine import compressed
-from dp_pipelines.errors import PublishError, RequestError
+from dp_pipelines.errors import LedgerError, PublishError, RequestError
 from dp_pipelines.jobs.init import data_files, first_job
 from dp_pipelines.jobs.init.data_files import FirstSource
 from dp_pipelines.jobs.request.request import check
 from dp_pipelines.jobs.spec import csv_arguments, job_file
+from dp_pipelines.ledger import refusals, sources
 
 GENERIC = {
     "data",
@@ -71,7 +72,11 @@ def init(given: argparse.Namespace) -> str:
         sample=given.like,
         header_is_public=given.header_is_public,
     )
-    dataset = _dataset(source, output) if given.dataset is None else checks.plain(given.dataset, "--dataset")
+    owner = None if given.dataset is not None else _owner(source, output.resolve().parent)
+    if given.dataset is not None:
+        dataset = checks.plain(given.dataset, "--dataset")
+    else:
+        dataset = _dataset(source, output) if owner is None else owner
     name = shlex.quote(given.output)
     text = first_job.text(source, unit, dataset, name)
     check(job_file.read(text, output, given.output), ())
@@ -84,8 +89,13 @@ def init(given: argparse.Namespace) -> str:
             if reason_of(error):
                 raise
             raise PublishError(f"--output {given.output!r}: cannot be written: {error.strerror}") from None
+    charged = (
+        ""
+        if owner is None
+        else f"it charges the account {owner!r}, to which these files belong in the ledger beside it\n"
+    )
     return (
-        f"wrote {given.output}: a first job, from names and types alone; read its comments, then:\n"
+        f"wrote {given.output}: a first job, from names and types alone; read its comments, then:\n{charged}"
         f"  dp-pipelines plan {name}\n"
         f"  dp-pipelines run {name} --synthetic --output out/made-up"
     )
@@ -99,6 +109,24 @@ def _whole_or_not(path: pathlib.Path) -> Iterator[None]:
     except BaseException:
         path.unlink(missing_ok=True)
         raise
+
+
+def _owner(source: FirstSource, folder: pathlib.Path) -> str | None:
+    """Return the account to which these files belong in the ledger of this folder; None without one, or if it cannot be read."""
+    from dp_pipelines.ledger.ledger import DEFAULT_NAME, Ledger  # loads SQLAlchemy
+
+    place = folder / DEFAULT_NAME
+    if not place.exists():
+        return None
+    pattern = sources.covering(sources.absolute(source.pattern, str(folder)), source.files)
+    try:
+        ledger = Ledger.open(str(place))
+    except (RequestError, LedgerError):  # `plan` and `run` say what is wrong with it
+        return None
+    try:
+        return refusals.owner(ledger.state.owners, pattern, source.files)
+    finally:
+        ledger.close()
 
 
 def _dataset(source: FirstSource, output: pathlib.Path) -> str:

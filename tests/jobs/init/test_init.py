@@ -301,3 +301,22 @@ def test_names_of_folders_become_columns_with_the_narrowest_type_that_they_fit(s
     assert job.source.parquet == "hive/**/*.parquet"
     assert job.source.hive == {"week": "date", "branch": "int64", "kind": "string"}
     assert call("plan", "job.yaml").code == 0
+
+
+def test_files_that_belong_to_an_account_are_charged_to_it(shop: Path, call: Call) -> None:
+    said = call("init", "data/*.parquet", "--unit", "customer", "--dataset", "sales", "--output", "first.yaml")
+    assert (said.code, said.err) == (0, "")
+    assert call("run", "first.yaml", "--output", "out", "--yes").code == 0
+    # The second job names one of the files of the pattern, and would otherwise be refused.
+    said = call("init", "data/part-1.parquet", "--unit", "customer", "--output", "second.yaml")
+    assert said.code == 0
+    assert "it charges the account 'sales'" in said.out
+    assert job_file.load("second.yaml").job.dataset == "sales"
+    assert call("ledger", "raise", "second.yaml", "--epsilon", "4", "--delta", "1e-5").code == 0
+
+
+def test_a_ledger_that_cannot_be_read_stops_no_first_job(shop: Path, call: Call) -> None:
+    (shop / "dp-ledger.sqlite").write_text("no ledger")
+    said = call("init", "data/*.parquet", "--unit", "customer")
+    assert said.code == 0
+    assert "account" not in said.out
