@@ -28,7 +28,7 @@ WRONG = {
     "a column": ({"statement": TEXT.replace("product", "prodcut")}, "SQL line 1, column 8: partition_by: names", "product"),
     "no range": ({"statement": "SELECT sum(price) FROM source"}, "SQL line 1, column 8: needs bounds", "price: [0, 1000]"),
     "no text": ({"statement": 3}, "statement: must be text", "SELECT"),
-    "no bounds": ({"bounds": None}, "bounds: must say how much", "max_partitions_contributed"),
+    "no groups": ({"bounds": dp.ContributionBounds(max_contributions_per_partition=2)}, "bounds: must say how much", "leave"),
     "no epsilon": ({"epsilon": None}, "epsilon: is missing", "epsilon=0.5"),
     "a range of nothing": ({"clips": {"store": [0, 1]}}, "clips.store: is the range", "drop it"),
     "another epsilon": (

@@ -105,7 +105,7 @@ WRONG = {
     "no epsilon": ((N, "--dataset", "shop", "--unit", "customer", *BOUNDS), "--epsilon: is missing"),
     "epsilon in words": ((N, *BUDGET[:4], "--epsilon", "one", *BOUNDS), "--epsilon: must be a number"),
     "a negative epsilon": ((N, *BUDGET[:4], "--epsilon", "-1", "--delta", "0", *BOUNDS), "--epsilon: must be above 0"),
-    "no bounds": ((N, *BUDGET), "--max-partitions-contributed: must say how much one privacy unit may contribute"),
+    "no groups": ((N, *BUDGET, *BOUNDS[2:]), "--max-partitions-contributed: must say how much one privacy unit may contribute"),
     "no rows": ((N, *BUDGET, *BOUNDS[:2]), "--max-contributions-per-partition: is needed by metrics.n"),
     "half a row": ((N, *BUDGET, "--max-contributions", "2.5"), "--max-contributions: must be a whole number"),
     "no range": ((P, *BUDGET, "--max-contributions", "2"), "SQL line 1, column 8: needs bounds of the values of 'price'"),

@@ -205,7 +205,7 @@ def test_a_plan_tells_noise_as_a_multiple_and_no_threshold(shop: Shop, call: Cal
         (
             {"metrics": {"n": {"kind": "count"}}, "best": {"k": 1, "by": "n"}, "partitions": {"public": [["a"], ["b"]]}},
             "best",
-            "write max_partitions_contributed as a number",
+            "write max_partitions_contributed under bounds, as a number",
         ),
     ],
 )  # fmt: skip
