@@ -68,9 +68,9 @@ def free_round(state: "State", block: PlanBlock, run_id: str, *, spare: bool) ->
 def another_plan(runs: int) -> str:
     """What helps where all runs of a plan are used."""
     return (
-        "repeat one of their ids, or ask the same question, to get its release again; for another threshold or limit, filter "
-        "its published table, which is free; for a new draw, make a new plan, which is charged anew: "
-        f"runs: {runs + 1} in the job's budget, or `dp-pipelines sql ... --runs {runs + 1} --run-id ID`"
+        "repeat one of their ids, or ask the same question, to get its release again; free of charge are another threshold or "
+        "limit (filter its published table) and CSV (`dp-pipelines report FOLDER --csv DIR`); for a new draw, make a new plan, "
+        f"which is charged anew: runs: {runs + 1} in the job's budget, or `dp-pipelines sql ... --runs {runs + 1} --run-id ID`"
     )
 
 

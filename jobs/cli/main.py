@@ -286,7 +286,10 @@ def _predict(given: argparse.Namespace, rest: list[str]) -> int:
 def _report(given: argparse.Namespace, rest: list[str]) -> int:
     from dp_pipelines.jobs.cli import report_command
 
-    done = report_command.write_page(given.folders, given.output, given.job)
+    if given.csv is not None:
+        done = report_command.write_csv(given.folders, given.csv, given.output or given.job)
+    else:
+        done = report_command.write_page(given.folders, given.output, given.job)
     with output.printing(f"{done}; {output.LOST}"):
         print(done)
     return DONE

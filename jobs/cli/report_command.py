@@ -1,23 +1,28 @@
-"""The command `report`: one page of published runs, or the page of one of them drawn anew.
+"""The command `report`: one page of published runs, the page of one of them drawn anew, or its tables as CSV.
 
-In: published folders and the name of a page. Out: the page. Holds: it reads published files and writes that one page; a published
-folder is never changed, nor a file that is no page.
+In: published folders and the name of a page or of a folder. Out: the page or the tables. Holds: it reads published files and
+writes nothing else; a published folder is never changed, nor a file that is no page.
 """
 
 import dataclasses
 import pathlib
+import tempfile
 from collections.abc import Sequence
 
 import pyarrow as pa
 import pyarrow.parquet
 
+from dp_pipelines.disk_errors import told_of_disk
 from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs.cli import page_place
+from dp_pipelines.jobs.outputs.text_tables import FORMATS, CsvText
 from dp_pipelines.release.staging import write_whole
 from dp_pipelines.report import report
 from dp_pipelines.report.key_text import visible
 from dp_pipelines.report.trends.published_runs import ReleasedRun, read_run
 from dp_pipelines.report.trends.trends_page import render_trends
+
+CSV = FORMATS[CsvText.name]
 
 
 def write_page(folders: Sequence[str], output: str | None, job: str | None = None) -> str:
@@ -51,6 +56,41 @@ def write_page(folders: Sequence[str], output: str | None, job: str | None = Non
             ) from None
     write_whole(target, page.encode())
     return f"wrote {visible(str(target))}: {said} of {visible(str(runs[-1].content.get('dataset') or 'a release'))}"
+
+
+def write_csv(folders: Sequence[str], output: str, other: str | None) -> str:
+    """Write the tables of a release as CSV, with all digits, and say where they are.
+
+    Args:
+        folders: the published one.
+        output: the folder that is made.
+        other: an option that makes a page, if one is given.
+
+    Raises:
+        RequestError: the folder is no release or damaged, it has no table, or CSV cannot hold one; nothing is left behind.
+        DiskError, PublishError: a table cannot be written.
+    """
+    if len(folders) > 1 or other is not None:
+        message = "is for one folder" if len(folders) > 1 else "makes no page"
+        raise RequestError(field="--csv", message=message, hint="name one published folder, without --output and --job")
+    run, target = read_run(pathlib.Path(folders[0])), pathlib.Path(output)
+    if not run.tables:
+        field = f"folder {visible(folders[0])!r}"
+        raise RequestError(field=field, message="has no table", hint="name a release of a job with aggregate stages")
+    for name, path in run.tables.items():
+        with pa.parquet.ParquetFile(path) as table:
+            for column, message, hint in CSV.refused(table.schema_arrow):
+                raise RequestError(field=f"table {name!r}", message=f"column {column!r} {message}", hint=hint)
+    if target.exists() or not target.absolute().parent.is_dir():
+        message = "exists" if target.exists() else "is in a folder that does not exist"
+        raise RequestError(field=f"--csv {visible(output)!r}", message=message, hint="choose another name")
+    with told_of_disk(target.absolute().parent), tempfile.TemporaryDirectory(dir=target.absolute().parent) as made:
+        whole = pathlib.Path(made) / "tables"
+        whole.mkdir()
+        for name, path in run.tables.items():
+            CSV.write(path, whole / f"{name}.csv")
+        whole.rename(target)
+    return f"wrote {', '.join(visible(str(target / f'{name}.csv')) for name in run.tables)}"
 
 
 def _presented(run: ReleasedRun, job: str) -> ReleasedRun:

@@ -10,6 +10,7 @@ EPILOG = """examples:
   dp-pipelines report out/2026-W01 --output w01.html   one run: its page, drawn anew
 
   dp-pipelines report out/2026-W01 --job weekly.yaml --output w01.html   with the titles and labels that the job file has now
+  dp-pipelines report out/2026-W01 --csv w01           its tables as CSV, in a new folder
 
 Several folders give one page: each number as a series over the runs with 95% error bars, the budget spent, and tables. Runs are
 ordered by the window of event time, by a parameter that is a date, by a run id that is a date, or by their number in the plan.
@@ -35,4 +36,8 @@ def add(make: MakeParser) -> None:
     parser.add_argument(
         "--output", metavar="FILE",
         help="the page to write (default: trends.html here; report.html for one folder); an existing page is replaced",
+    )  # fmt: skip
+    parser.add_argument(
+        "--csv", metavar="DIR",
+        help="write the tables of one folder as CSV into this new folder, instead of a page",
     )  # fmt: skip

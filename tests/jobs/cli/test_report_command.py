@@ -115,3 +115,35 @@ def test_a_page_that_cannot_be_written_is_a_failure(tmp_path: Path, call: Call) 
     said = call("report", RELEASE, "--output", tmp_path / "none" / "page.html")
     assert said.code == 1
     assert "cannot be written" in said.err
+
+
+def test_tables_of_a_release_become_csv_at_no_cost(shop: Shop, call: Call) -> None:
+    shop.write(outputs={"files": ["csv"]})
+    out = shop.folder / "out"
+    assert call("run", shop.job, "--output", out).code == 0
+    before = contents(out)
+    said = call("report", out, "--csv", shop.folder / "tables")
+    assert (said.code, said.err) == (0, "")
+    assert contents(shop.folder / "tables") == {"weekly.csv": before["weekly.csv"]}
+    assert contents(out) == before
+    again = call("report", out, "--csv", shop.folder / "tables")
+    assert (again.code, "exists" in again.err) == (2, True)
+
+
+@pytest.mark.parametrize("options", [("--output", "page.html"), ("--job", "job.yaml"), ("out/two",)])
+def test_csv_is_made_of_one_folder_and_beside_no_page(
+    two: tuple[Path, Path], call: Call, options: tuple[str, ...]
+) -> None:
+    place = two[0].parents[1]
+    others = [place / option if option.startswith("out/") else option for option in options]
+    said = call("report", two[0], *others, "--csv", place / "tables")
+    assert (said.code, "--csv" in said.err) == (2, True)
+    assert not (place / "tables").exists()
+
+
+def test_a_changed_release_becomes_no_csv(two: tuple[Path, Path], call: Call) -> None:
+    table = next(two[0].glob("*.parquet"))
+    table.write_bytes(table.read_bytes()[:-1] + b"x")
+    place = two[0].parents[1]
+    assert call("report", two[0], "--csv", place / "tables").code == 2
+    assert {path.name for path in place.iterdir()} == {"out"}
