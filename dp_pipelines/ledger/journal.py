@@ -225,7 +225,7 @@ class Journal:
             raise RequestError(
                 field=f"ledger {journal.shown}",
                 message="does not exist",
-                hint="create it with `dp-pipelines ledger init`",
+                hint="create it with `dp-pipelines ledger init`, or with the account of a job: `dp-pipelines ledger init JOB`",
             )
         return journal
 

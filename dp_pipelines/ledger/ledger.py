@@ -74,7 +74,7 @@ class Ledger(AnswersLedger):
             raise RequestError(
                 field=f"dataset {name!r}",
                 message=f"has no account in the ledger {self.shown}",
-                hint=f"open one with `dp-pipelines ledger init --dataset`; existing accounts: {known}",
+                hint=f"open one with `dp-pipelines ledger init JOB --epsilon E --delta D`; existing accounts: {known}",
             )
         return self.state.accounts[name]
 

@@ -273,7 +273,8 @@ def _raise(given: argparse.Namespace) -> None:
         held if value is None else value for value, held in ((given.epsilon, now.epsilon), (given.delta, now.delta))
     )
     account = book.raise_cap(dataset, epsilon=epsilon, delta=delta)
-    print(f"the cap of {account.name!r} is now {_both(account)}")
+    left = release_list.left_in_words(book.state, account, "") if account.window is None else ""
+    print(f"the cap of {account.name!r} is now {_both(account)}" + (f"; left: {left}" if left else ""))
 
 
 def _both(account: Account) -> str:

@@ -233,11 +233,11 @@ def _declared(types: str | None, unit: Sequence[str], known: Mapping[str, str], 
         message = "is required for CSV and JSON lines: names and types must not follow from the rows"
         out = "data.parquet"
         copy = f"COPY (FROM {job_parameters.sql_text(pattern)}) TO {job_parameters.sql_text(out)}"
-        copy = shlex.quote(copy) if set(copy) & set('"$`\\!') else f'"{copy}"'
+        program = shlex.quote(f"import duckdb; duckdb.sql({copy!r})")
         hint = (
             f"write e.g. {example}, or --like SAMPLE with a file of made-up rows, or for CSV --header-is-public; "
-            "or make Parquet of it with DuckDB, in two lines:\n"
-            f"  duckdb -c {copy}\n"
+            "or make Parquet of it with DuckDB, which is installed, and take the types from there:\n"
+            f"  python -c {program}\n"
             f"  dp-pipelines init {out} {' '.join(f'--unit {shlex.quote(name)}' for name in unit)}"
         )
         raise RequestError(field="--types", message=message, hint=hint)
@@ -247,7 +247,7 @@ def _declared(types: str | None, unit: Sequence[str], known: Mapping[str, str], 
         if not equals or not name:
             raise RequestError(field=f"--types {part}", message="must be NAME=TYPE", hint=f"write e.g. {example}")
         if kind not in source_files.TYPES:
-            hint = nearest(kind, source_files.TYPES, "types")
+            hint = "write timestamp" if kind == "datetime" else nearest(kind, source_files.TYPES, "types")
             raise RequestError(field=f"--types {part}", message=f"unknown type {kind!r}", hint=hint)
         found[name] = kind
     return found

@@ -38,13 +38,13 @@ AMOUNTS = re.compile(
 
 NO_GROUPS = re.compile(
     r"(^|_)(ids?|key|uuid|guid|hash|name|email|mail|phone|address|street|ip|comment|note|notes|description|text|message"
-    r"|url|token|password)$"
+    r"|url|token|password|receipt|invoice|order|ticket|basket|session|transaction|serial|at|date|datetime|time|timestamp)$"
 )
-"""Names of texts that differ from row to row, or that name people: no group of such a column is large."""
+"""Names of texts that differ from row to row, that name people, or that are times: no group of such a column is large."""
 
 BOUNDS = (
-    "    # How much one person may count; what is above is left out at random. For 9% of the budget each run chooses it from",
-    "    # noisy numbers, and measures how much it cuts off, so that the report has ranges for the true numbers. Bounds that you",
+    "    # How much one person may count; what is above is left out at random. For up to 9% of the budget each run chooses it",
+    "    # from noisy numbers, and measures how much it cuts off: then the report has ranges for the true numbers. Bounds that you",
     "    # know cost nothing. Take them from what you know of the business, never from the rows: a bound read off the rows",
     "    # reveals something about the people in them. For example:",
 )

@@ -331,7 +331,7 @@ def _refuse_other_unit(account: Account, request: Request) -> None:
             RequestError(
                 field="privacy_unit",
                 message=f"is not that of the account {account.name!r}, which protects each {account.words}",
-                hint=f"write privacy_unit: [{', '.join(account.unit)}], or charge another dataset",
+                hint=f"write privacy_unit: [{', '.join(account.unit)}]; the losses of two units of the same rows are never added",
             ),
         )
 

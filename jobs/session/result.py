@@ -51,7 +51,7 @@ class ReleaseTable:
         """The released table: partition columns, and for each metric its value and `<metric>_stddev`.
 
         Args:
-            bars: adds `<metric>_low` and `<metric>_high`, between which the value without noise lies in 95 of 100 cases, for
+            bars: adds `<metric>_from` and `<metric>_to`, between which the value without noise lies in 95 of 100 cases, for
                 metrics that are one number; neither lies outside of the declared range of a mean.
         """
         table = self._published.table
@@ -61,8 +61,8 @@ class ReleaseTable:
                 values = table.column(metric.name)
                 low, high = verdicts.range_of(self._entries.get(metric.name, {})) or (-math.inf, math.inf)
                 ends = {
-                    "low": pc.max_element_wise(pc.subtract(values, half), low, skip_nulls=False),
-                    "high": pc.min_element_wise(pc.add(values, half), high, skip_nulls=False),
+                    "from": pc.max_element_wise(pc.subtract(values, half), low, skip_nulls=False),
+                    "to": pc.min_element_wise(pc.add(values, half), high, skip_nulls=False),
                 }
                 for end, drawn in ends.items():
                     _refuse_taken(table, f"{metric.name}_{end}")

@@ -160,7 +160,7 @@ def _refuse_other(account: Account, unit: Sequence[str], cap: dict[str, float | 
         raise RequestError(
             field="privacy_unit",
             message=f"is not that of the account {account.name!r}, which protects each {account.words}",
-            hint=f"write privacy_unit={list(account.unit)}, or charge another dataset",
+            hint=f"write privacy_unit={list(account.unit)}; other rows have a dataset of their own",
         )
     if account.window is not None:
         wrong = f"names the account {account.name!r}, which has windows of {account.window.days} days"

@@ -158,7 +158,7 @@ def find(
             raise RequestError(field=field, message=message, hint="name the files: e.g. data/*.csv")
     if not found:
         message = f"matches no file: {pattern!r} under {str(folder) or '.'!r}"
-        hint = "check the path; it is relative to the job file"
+        hint = "check the path" + ("; it is relative to the job file" if field != "FILES" else "")
         if variable := re.search(r"\$\w+", pattern):
             message += f"; {variable[0]} is not replaced: variables of a shell are none here"
             hint = "write the path, or a parameter in braces"

@@ -490,7 +490,8 @@ def content_of(path: str) -> Content:
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError:
-        raise RequestError(field=path, message="is not UTF-8 text") from None
+        message, hint = "is not UTF-8 text", "name a job file; `dp-pipelines init` writes one for files of rows"
+        raise RequestError(field=path, message=message, hint=hint) from None
     return yaml_lines.parse(text, path)
 
 

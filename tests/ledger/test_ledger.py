@@ -32,7 +32,7 @@ def test_a_ledger_is_made_once_and_opened_often(url: str) -> None:
 
 def test_a_ledger_that_is_not_there_is_not_made_by_opening_it(url: str) -> None:
     for attempt in (Ledger.open, Ledger.accept):
-        with pytest.raises(RequestError, match="does not exist; create it with `dp-pipelines ledger init`"):
+        with pytest.raises(RequestError, match="does not exist; create it with `dp-pipelines ledger init`, or"):
             attempt(url)
     assert not Ledger.exists(url)
 

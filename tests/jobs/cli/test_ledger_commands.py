@@ -143,7 +143,10 @@ def test_a_cap_is_raised_on_the_record(fresh: Shop, call: Call) -> None:
     call("ledger", "init", fresh.job, "--epsilon", "0.5")
     assert run(fresh, call, "w1").code == 3
     said = call("ledger", "raise", fresh.job, "--epsilon", "1.5", "--delta", "1e-6")
-    assert (said.code, said.out) == (0, "the cap of 'shop' is now epsilon 1.5 and delta 1e-06\n")
+    assert (said.code, said.out) == (
+        0,
+        "the cap of 'shop' is now epsilon 1.5 and delta 1e-06; left: epsilon 1.5 and delta 1e-06\n",
+    )
     assert run(fresh, call, "w1").code == 0
     assert [event.kind for event in Ledger.open(str(fresh.folder / DEFAULT_NAME)).history].count("cap_raised") == 1
 

@@ -77,7 +77,7 @@ def test_what_is_wrong_is_told_with_a_mend_and_exit_code_1(shop: Shop, call: Cal
     assert said.code == 1
     wrong = [line for line in said.out.splitlines() if line.startswith("wrong")]
     assert any("'gone' does not exist; give a file with --flink_job_server_jar" in line for line in wrong)
-    assert any("does not exist; create it with `dp-pipelines ledger init`" in line for line in wrong)
+    assert any("does not exist; create it with `dp-pipelines ledger init`, or" in line for line in wrong)
     assert "a small job" not in said.out
 
 

@@ -319,8 +319,8 @@ def test_a_release_is_the_published_table_in_every_library(release):
 def test_error_bars_cover_95_of_100_draws_of_the_noise(release):
     row = release.to_arrow(bars=True).to_pylist()[0]
     half = 1.959964 * row["orders_stddev"]
-    assert row["orders_high"] - row["orders"] == pytest.approx(half, rel=1e-3)
-    assert row["orders"] - row["orders_low"] == pytest.approx(half, rel=1e-3)
+    assert row["orders_to"] - row["orders"] == pytest.approx(half, rel=1e-3)
+    assert row["orders"] - row["orders_from"] == pytest.approx(half, rel=1e-3)
 
 
 @pytest.mark.parametrize("library", ["pandas", "polars"])
@@ -422,11 +422,11 @@ def test_no_end_of_an_error_bar_lies_outside_of_the_range_of_a_mean():
         "means", epsilon=0.2, **{**ORDERS, "metrics": metrics, "partitions": PRODUCTS}
     )
     table = released.to_arrow(bars=True)
-    assert min(table["price_low"].to_pylist()) >= 0
-    assert max(table["price_high"].to_pylist()) <= 20
+    assert min(table["price_from"].to_pylist()) >= 0
+    assert max(table["price_to"].to_pylist()) <= 20
     # The bar of a count has no range to be cut to.
     bar = 1.96 * np.array(table["orders_stddev"].to_pylist())
-    assert np.array(table["orders"].to_pylist()) - table["orders_low"].to_pylist() == pytest.approx(bar, rel=1e-3)
+    assert np.array(table["orders"].to_pylist()) - table["orders_from"].to_pylist() == pytest.approx(bar, rel=1e-3)
 
 
 REFUSED = {

@@ -30,7 +30,7 @@ def test_every_library_reads_the_tables_that_were_published(shop: Shop, call: Ca
     weekly = release["weekly"]
     assert (list(release), len(release), release.run_id, release.models) == (["weekly"], 1, "one", {})
     assert weekly.to_arrow().equals(published)
-    assert weekly.to_arrow(bars=True).column_names[-2:] == ["revenue_low", "revenue_high"]
+    assert weekly.to_arrow(bars=True).column_names[-2:] == ["revenue_from", "revenue_to"]
     assert polars.DataFrame(weekly).height == published.num_rows == len(weekly.to_pandas())
     assert duckdb.sql("SELECT count(*) FROM weekly").fetchall() == [(published.num_rows,)]
     assert release.manifest == json.loads((out / "manifest.json").read_text())
