@@ -44,7 +44,7 @@ NO_GROUPS = re.compile(
 
 BOUNDS = (
     "    # How much one person may count; what is above is left out at random. For up to 9% of the budget each run chooses it",
-    "    # from noisy numbers, and measures how much it cuts off: then the report has ranges for the true numbers. Bounds that you",
+    "    # from noisy numbers, and measures how much it cuts off: then the report has ranges for the true numbers. Bounds you",
     "    # know cost nothing. Take them from what you know of the business, never from the rows: a bound read off the rows",
     "    # reveals something about the people in them. For example:",
 )
