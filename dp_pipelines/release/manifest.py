@@ -238,7 +238,9 @@ def spent_so_far(content: Mapping[str, Any]) -> str | None:
         return None
     if not all(isinstance(value, int | float) and 0 <= value < 1e300 for value in (spent, asked)):
         return None
-    return f"run {ledger['round']} of {runs}; the runs so far used epsilon {spent_number(spent)} of {spent_number(asked)}"
+    return (
+        f"run {ledger['round']} of {runs}; the runs so far used epsilon {spent_number(spent)} of {spent_number(asked)}"
+    )
 
 
 @functools.cache
