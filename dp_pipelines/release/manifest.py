@@ -227,7 +227,7 @@ def spent_so_far(content: Mapping[str, Any]) -> str | None:
         content: of a manifest; any part of it may be missing.
 
     >>> spent_so_far({"ledger": {"round": 2, "runs": 4, "so_far": {"epsilon": 1.8634}}, "budget": {"epsilon": 2.0}})
-    'run 2 of 4; epsilon 1.864 of 2 spent so far'
+    'run 2 of 4; the runs so far used epsilon 1.864 of 2'
     """
     ledger, budget = content.get("ledger") or {}, content.get("budget") or {}
     if not isinstance(ledger, Mapping) or not isinstance(budget, Mapping):
@@ -238,7 +238,9 @@ def spent_so_far(content: Mapping[str, Any]) -> str | None:
         return None
     if not all(isinstance(value, int | float) and 0 <= value < 1e300 for value in (spent, asked)):
         return None
-    return f"run {ledger['round']} of {runs}; epsilon {spent_number(spent)} of {spent_number(asked)} spent so far"
+    return (
+        f"run {ledger['round']} of {runs}; the runs so far used epsilon {spent_number(spent)} of {spent_number(asked)}"
+    )
 
 
 @functools.cache

@@ -137,12 +137,25 @@ def time_series(series: Series, time: TimeAxis, bounds: tuple[float, float], tit
     stems = zip(days, *bar_ends(values, bars, bounds), strict=True)
     axes.lines((((x, a), (x, b)) for x, a, b in stems), BAR, 3.0, kind=kind)
     size = 5.2 if len(days) <= 80 else 2.4
-    _joined_dots(axes, days, values, 1.5 * time.step, size, _at(series.notes, keep), kind)
+    _joined_dots(axes, days, values, time, size, _at(series.notes, keep), kind)
     if truth is not None:
         known = np.abs(truth.estimates) < LARGEST
         notes = _at(_at(series.estimate_notes, keep), known)
-        _joined_dots(axes, days[known], truth.estimates[known], 1.5 * time.step, size, notes, "estimate")
+        _joined_dots(axes, days[known], truth.estimates[known], time, size, notes, "estimate")
     return drawing.finished(title)
+
+
+def gaps(days: Floats, time: TimeAxis) -> NDArray[np.bool_]:
+    """Return after which points of a series the next one of the axis is missing, so that its line ends there.
+
+    Args:
+        days: the points in rising order.
+        time: the axis.
+
+    >>> gaps(np.array([0.0, 7.0, 21.0]), TimeAxis(texts={}, marks={}, step=7.0)).tolist()
+    [False, True]
+    """
+    return np.diff(days) > 1.5 * time.step
 
 
 def _at(notes: Sequence[str], keep: NDArray[np.bool_]) -> list[str]:
@@ -150,9 +163,9 @@ def _at(notes: Sequence[str], keep: NDArray[np.bool_]) -> list[str]:
 
 
 def _joined_dots(
-    axes: Axes, days: Floats, values: Floats, widest: float, size: float, notes: Sequence[str], kind: Kind
+    axes: Axes, days: Floats, values: Floats, time: TimeAxis, size: float, notes: Sequence[str], kind: Kind
 ) -> None:
-    near = np.flatnonzero(np.diff(days) <= widest)
+    near = np.flatnonzero(~gaps(days, time))
     axes.lines((((days[i], values[i]), (days[i + 1], values[i + 1])) for i in near), MARK, 1.4, kind=kind)
     axes.dots(days, values, size, MARK, notes, kind)
 

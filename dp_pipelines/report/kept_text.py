@@ -64,18 +64,26 @@ def lines(kept: object, unit: str) -> list[str]:
 
 
 def percent(known: Mapping[str, Any]) -> str:
-    """A share with its error bar, or that it is unknown.
+    """Return a share with its error bar, which never passes 100%, or that it is unknown.
 
     >>> percent({"share": 0.97, "stddev": 0.001}), percent({"share": None})
     ('97.0% (± 0.2%)', 'an unknown share')
+    >>> percent({"share": 0.998, "stddev": 0.01}), percent({"share": 1.0, "stddev": 0.0})
+    ('97% to 100%', '100%')
     """
     share, stddev = _finite(known.get("share")), _finite(known.get("stddev"))
     if share is None or stddev is None:
         return "an unknown share"
+    if share == 1 and stddev == 0:
+        return "100%"
     bar = 100 * ERROR_BAR * stddev
     digits = 0 if bar >= 1 else 1 if bar >= 0.1 else 2
     # Rounded up: nothing is more exact than it is.
-    return f"{100 * share:.{digits}f}% (± {math.ceil(bar * 10**digits - 1e-9) / 10**digits:.{digits}f}%)"
+    middle, half = round(100 * share, digits), math.ceil(bar * 10**digits - 1e-9) / 10**digits
+    if middle + half > 100 + 1e-9:
+        low = math.floor((100 * share - bar) * 10**digits + 1e-9) / 10**digits
+        return f"{max(0.0, low):.{digits}f}% to 100%"
+    return f"{middle:.{digits}f}% (± {half:.{digits}f}%)"
 
 
 def _whose(rows: Mapping[str, Any], many: str, row: str) -> str:
@@ -91,7 +99,12 @@ def _whose(rows: Mapping[str, Any], many: str, row: str) -> str:
 
 
 def _sentence(about: str, known: Mapping[str, Any], what: str) -> str:
-    return f"{about} {percent(known)} {what}" if _finite(known.get("share")) is not None else f"an unknown share {what}"
+    if _finite(known.get("share")) is None:
+        return f"an unknown share {what}"
+    said = percent(known)
+    if said.endswith(" to 100%"):
+        about, said = ("at most", "100%") if about == "at most" else ("", said)
+    return f"{about} {said} {what}".lstrip()
 
 
 def _of_values(entry: Mapping[str, Any], row: str) -> str:
@@ -99,8 +112,16 @@ def _of_values(entry: Mapping[str, Any], row: str) -> str:
     ends = {"below": low, "above": high}
     parts = [f"{percent(mapping(entry.get('within')))} within its range"]
     for side, end in ends.items():
-        parts.append(f"{percent(mapping(entry.get(side)))} {side} {'its range' if end is None else f'{end:,.6g}'}")
+        share = mapping(entry.get(side))
+        said = "none measurably" if _covers_zero(share) else percent(share)
+        parts.append(f"{said} {side} {'its range' if end is None else f'{end:,.6g}'}")
     return f"{_name(entry)} of one {row}: " + ", ".join(parts)
+
+
+def _covers_zero(known: Mapping[str, Any]) -> bool:
+    """Return True if the error bar of a share reaches 0."""
+    share, stddev = _finite(known.get("share")), _finite(known.get("stddev"))
+    return share is not None and stddev is not None and share <= ERROR_BAR * stddev
 
 
 def _looks_empty(fact: Mapping[str, Any]) -> bool:

@@ -123,6 +123,25 @@ def days_of(values: pa.Array) -> Floats | None:
     return days if sound else None
 
 
+def begin_weeks(name: str, days: Floats, text: str) -> bool:
+    """Return True if the dates of a column stand for the weeks that they begin.
+
+    Args:
+        name: of the column, which speaks of weeks.
+        days: its distinct values as days since 1970, NaN for null: the same day of each week.
+        text: of one of them, which is a date; one such as 2026-W02 says itself that it is a week.
+
+    >>> begin_weeks("week", np.array([4.0, 18.0]), "1970-01-05"), begin_weeks("week", np.array([4.0, 5.0]), "1970-01-05")
+    (True, False)
+    >>> begin_weeks("day", np.array([4.0, 18.0]), "1970-01-05"), begin_weeks("week", np.array([4.0, 18.0]), "1970-W02")
+    (False, False)
+    """
+    known = days[np.isfinite(days)]
+    if "week" not in name.lower() or "day" in name.lower() or not len(known) or "W" in text:
+        return False
+    return bool((known % 7 == known[0] % 7).all())
+
+
 def _calendar(values: pa.Array) -> Floats | None:
     """ISO weeks, quarters, dates and months as days; None where a text is something else."""
     days = np.full(len(values), np.nan)

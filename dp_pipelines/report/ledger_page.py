@@ -137,7 +137,11 @@ def _account(account: Mapping[str, Any], bodies: Sequence[Mapping[str, Any]]) ->
         "sources": [text(source) for source in sequence(account.get("sources"))],
         "runs": len({text(body.get("run_id")) for body in bodies if body.get("account") == name and "run_id" in body}),
         "budgets": [
-            {"window": text(place), "meters": meters(mapping(budget)), "used": _used(mapping(budget))}
+            {
+                "window": text(place),
+                "meters": meters(mapping(budget), rule=text(account.get("rule"))),
+                "used": _used(mapping(budget)),
+            }
             for place, budget in budgets.items()
         ],
     }

@@ -8,10 +8,11 @@ script are our own files; the page's own policy forbids whatever else might get 
 import base64
 import functools
 import hashlib
+import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from dp_pipelines.report.key_text import shown_key, visible
 from dp_pipelines.report.numbers import cost_number, left_cost_number
@@ -21,6 +22,12 @@ if TYPE_CHECKING:
 
 SHARED = "dp_pipelines.report"
 """The package whose templates all pages share."""
+
+DATE = re.compile(r"(?<![\w-])\d{4}-(?:W?\d\d|\d\d-\d\d)(?![\w-])")
+"""A date, a month or an ISO week in a text."""
+
+NOTHING_LEFT = 0.001
+"""Of a limit; what is left below it buys nothing."""
 
 LONGEST_FACT = 2000
 """Characters of a text of a manifest or a ledger that are shown."""
@@ -44,14 +51,16 @@ def document(template: str, *, package: str = SHARED, **values: Any) -> str:
     )
 
 
-def meters(budget: Mapping[str, Any]) -> list[dict[str, str]]:
+def meters(budget: Mapping[str, Any], *, rule: str = "") -> list[dict[str, str]]:
     """What is spent of epsilon and of delta, for bars.
 
     Args:
         budget: `cap`, `spent` and `left`, each with `epsilon` and `delta`; what is missing gets no bar.
+        rule: of the account. Under `reserved` all runs of a plan are set aside before the first.
 
-    >>> meters({"cap": {"epsilon": 4.0}, "spent": {"epsilon": 1.0}, "left": {"epsilon": 3.0}})[0]["percent"]
-    '25'
+    >>> found = meters({"cap": {"epsilon": 4.0}, "spent": {"epsilon": 3.9995}, "left": {"epsilon": 0.0005}}, rule="reserved")
+    >>> [found[0][name] for name in ("percent", "verb", "left", "left_words")]
+    ['100', 'set aside for all runs', '0.0005', 'nothing left']
     """
     cap, spent, left = (mapping(budget.get(name)) for name in ("cap", "spent", "left"))
     found = []
@@ -59,17 +68,35 @@ def meters(budget: Mapping[str, Any]) -> list[dict[str, str]]:
         most, used = amount(cap.get(name)), amount(spent.get(name))
         if most is not None and used is not None:
             share = min(1.0, used / most) if most > 0 else float(used > 0)
+            rest, little = left_cost_number(left.get(name)), NOTHING_LEFT * most
             found.append(
                 {
                     "name": name,
                     "cap": cost_number(most),
                     "spent": cost_number(used),
-                    "left": left_cost_number(left.get(name)),
+                    "left": rest,
+                    "left_words": "nothing left" if (amount(left.get(name)) or 0.0) < little else f"{rest} left",
+                    "verb": "set aside for all runs" if rule == "reserved" else "spent",
                     "percent": f"{100 * share:.1f}".removesuffix(".0"),
                     "width": f"{100 * share:.2f}",
                 }
             )
     return found
+
+
+def unbroken(value: str) -> Markup:
+    """Return a text as HTML in which no line ends within a date, a month or an ISO week.
+
+    >>> str(unbroken("<b> on 2026-03-16"))
+    '&lt;b&gt; on <span class="t">2026-03-16</span>'
+    """
+    shown = str(escape(visible(value, LONGEST_FACT)))
+    return Markup(DATE.sub(r'<span class="t">\g<0></span>', shown))  # noqa: S704  escaped before
+
+
+def begins_with_date(text: str) -> bool:
+    """Return True if a key is a date or a moment, in which no line may end."""
+    return DATE.match(text) is not None
 
 
 def amount(value: Any) -> float | None:
@@ -111,6 +138,8 @@ def _environment(package: str) -> "jinja2.Environment":
         lstrip_blocks=True,
     )
     environment.globals["shown_key"] = shown_key
+    environment.globals["begins_with_date"] = begins_with_date
+    environment.filters["unbroken"] = unbroken
     return environment
 
 

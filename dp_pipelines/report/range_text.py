@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
+from dp_pipelines.report.kept_text import percent
 from dp_pipelines.report.key_text import visible
 from dp_pipelines.report.numbers import MOST_DECIMALS, MOST_DIGITS, written_out
 from dp_pipelines.report.pages import mapping
@@ -122,8 +123,11 @@ def lines(stage: Mapping[str, Any], unit: str) -> list[str]:
     >>> stage = {"kept": {}, "metrics": {"orders": {"kept": known}}}
     >>> for part in lines(stage, "customer")[0].split("; "):
     ...     print(part[:100])
-    orders: about 88% of all are counted
-    the true number is likely between orders_low and orders_high: noise, and what the limits cut off, if
+    orders: about 88% (± 2%) of orders are counted
+    the column headed "likely" has a range for the true number: noise, and what the limits cut off, if n
+    >>> stage["metrics"]["orders"]["kept"] = {"share": 1.0, "stddev": 0.0, "divided_by": 1.0}
+    >>> lines(stage, "customer")
+    ['orders: no limit cuts anything off; the range is noise alone']
     >>> lines({"limits": ["at most 2 rows of one customer are counted"], "metrics": {"orders": {}}}, "customer")
     ['what the limits cut off was not measured']
     """
@@ -136,40 +140,47 @@ def lines(stage: Mapping[str, Any], unit: str) -> list[str]:
         if isinstance(why := found.get("why"), str):
             reasons.setdefault(why, []).append(shown)
         if _share(found.get("divided_by")) is not None:
-            exact = found.get("stddev") == 0  # the limits can cut off nobody: nothing was measured
+            if cuts_nothing(found):
+                said.append(f"{shown}: no limit cuts anything off; the range is noise alone")
+                continue
             below = visible(str(found["below"]), most=100) if isinstance(found.get("below"), str) else ""
-            held = assumption(unit, below, total=exact or found.get("times") == 1)
-            ends = f"the true number is likely between {shown}_low and {shown}_high: noise, and what the limits cut off"
+            held = assumption(unit, below, total=found.get("times") == 1)
+            ends = f'the column headed "{HEADING}" has a range for the true number: noise, and what the limits cut off'
             said.append(f"{_counted(shown, found)}; {ends}, {held}")
     said += [f"{', '.join(names)}: no estimate and no high end: {why}" for why, names in reasons.items()]
     return said
 
 
-def heading(name: str, entry: Mapping[str, Any]) -> str:
-    """Return the name of a metric with the share of all that is counted.
+def counted_share(name: str, entry: Mapping[str, Any]) -> str:
+    """Return which part of a metric's numbers is counted, where that is less than all.
 
     Args:
         name: of the metric.
         entry: what its entry in the manifest says of `kept`.
 
-    >>> heading("orders", {"divided_by": 0.883}), heading("orders", {})
-    ('orders: about 88% of all', 'orders')
+    >>> counted_share("revenue", {"divided_by": 0.883, "share": 0.883, "stddev": 0.01}), counted_share("orders", {})
+    ('about 88% (± 2%) of revenue is counted', '')
+    >>> counted_share("orders", {"divided_by": 0.883}), counted_share("orders", {"divided_by": 1.0})
+    ('about 88% of orders are counted', '')
     """
     share = _share(entry.get("divided_by"))
-    return name if share is None else f"{name}: about {share:.0%} of all"
+    if share is None or share >= 1:
+        return ""
+    measured = _share(entry.get("stddev")) is not None
+    said = percent({"share": share, "stddev": entry.get("stddev")}) if measured else f"{share:.0%}"
+    return f"{'' if ' to ' in said else 'about '}{said} of {name} {'are' if name.endswith('s') else 'is'} counted"
 
 
-def counted_share(entry: Mapping[str, Any]) -> str:
-    """Return which part of a metric's numbers is counted, where that is less than all.
+def cuts_nothing(entry: Mapping[str, Any]) -> bool:
+    """Return True if the limits cannot cut anything off, so that no share had to be measured.
 
     Args:
-        entry: what its entry in the manifest says of `kept`.
+        entry: what a metric's entry in the manifest says of `kept`.
 
-    >>> counted_share({"divided_by": 0.883}), counted_share({"divided_by": 1.0}), counted_share({})
-    ('about 88% of all is counted', '', '')
+    >>> cuts_nothing({"share": 1.0, "stddev": 0.0}), cuts_nothing({"share": 1.0, "stddev": 0.01}), cuts_nothing({})
+    (True, False, False)
     """
-    share = _share(entry.get("divided_by"))
-    return "" if share is None or share >= 1 else f"about {share:.0%} of all is counted"
+    return entry.get("share") == 1 and entry.get("stddev") == 0
 
 
 def _counted(name: str, entry: Mapping[str, Any]) -> str:
@@ -178,9 +189,8 @@ def _counted(name: str, entry: Mapping[str, Any]) -> str:
     if rows is not None and share is not None:
         return f"{name}: about {share:.0%} of the sum and {rows:.0%} of the rows are counted"
     if share == 1:
-        nothing = entry.get("stddev") == 0  # for the limits can cut off nobody: nothing was measured
-        return f"{name}: the limits cut off {'nothing' if nothing else 'too little to be told from noise'}"
-    return f"{heading(name, entry)} are counted"
+        return f"{name}: the limits cut off too little to be told from noise"
+    return f"{name}: {counted_share(name, entry)}"
 
 
 def _share(value: object) -> float | None:

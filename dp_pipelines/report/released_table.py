@@ -22,7 +22,7 @@ from dp_pipelines.query.order_by import SortColumn
 from dp_pipelines.query.range_columns import ENDS
 from dp_pipelines.release.shown_rows import in_order
 from dp_pipelines.report.key_text import key_text, label
-from dp_pipelines.report.key_times import days_of, numbered_times, over_the_turn, written_dates
+from dp_pipelines.report.key_times import begin_weeks, days_of, numbered_times, over_the_turn, written_dates
 from dp_pipelines.report.numbers import ERROR_BAR
 
 Floats = NDArray[np.float64]
@@ -64,6 +64,15 @@ class Key:
         """The value of a code as a label on a plot: of times no more than tells one from the other."""
         text = key_text(self.values[int(code)])
         return label(text if text is None or self.grain is None else text[: GRAINS[self.grain]])
+
+    @property
+    def whole(self) -> Literal["", "week", "month"]:
+        """What each time begins, where that is not all that its text tells; empty elsewhere."""
+        if self.days is None or self.counted:
+            return ""
+        if self.grain == "month":
+            return "month"
+        return "week" if begin_weeks(self.name, self.days, self.short(0)) else ""
 
     @property
     def order(self) -> Codes:

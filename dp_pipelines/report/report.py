@@ -24,9 +24,10 @@ from dp_pipelines.report.compare_text import hidden_tables
 from dp_pipelines.report.model_section import model_section
 from dp_pipelines.report.numbers import cost_number, public_number
 from dp_pipelines.report.pages import amount, document, mapping, mappings, meters, sequence, text
+from dp_pipelines.report.range_text import NOT_MEASURED
 from dp_pipelines.report.stage_section import stage_section
 from dp_pipelines.report.words import headline, presented
-from dp_pipelines.report.words.limit_words import limit_sentences
+from dp_pipelines.report.words.limit_words import limit_sentences, no_total_words
 from dp_pipelines.report.words.page_words import subject_words
 from dp_pipelines.report.words.presented import Presented
 from dp_pipelines.report.words.unit_name import plural, unit_name
@@ -41,9 +42,6 @@ LAWS = {
 
 HOUSEHOLD = 4
 """The size of the group whose guarantee the page states."""
-
-LONG_FROM = 2
-"""A page with more charts than this has a table of contents."""
 
 SMOOTH = "Laplace noise by smooth sensitivity"
 """Instead, of a record whose name says that it is a median with such noise."""
@@ -87,9 +85,15 @@ def render(
         )
         for name in names
     ]
+    renamed = {
+        name: presented.renamed_stage(one, presented.read_stage(content, name).labels)
+        for name, one in described.items()
+    }
     for stage in stages:
         told = presented.read_stage(content, stage["name"])
         stage |= {"title": told.title or stage["name"], "description": told.description}
+        stage |= {"no_total": no_total_words(stage["name"], renamed, unit)}
+    _drop_repeated(stages)
     title, description = presented.read_title(content)
     run_id = text(content.get("run_id"))
     return document(
@@ -109,15 +113,7 @@ def render(
         assumed=[text(item) for item in sequence(mapping(content.get("synthetic")).get("assumed"))],
         headlines=headline.first(one for stage in stages for one in stage.get("headlines", [])),
         stages=stages,
-        long=len(stages) > 1 or sum(len(stage.get("plots", [])) for stage in stages) > LONG_FROM,
-        limited=_limited(
-            stages,
-            {
-                name: presented.renamed_stage(one, presented.read_stage(content, name).labels)
-                for name, one in described.items()
-            },
-            unit,
-        ),
+        limited=_limited(stages, renamed, unit),
         budget=_budget(content),
         ledger=_ledger(mapping(content.get("ledger"))),
         tuned=list(dict.fromkeys(text(look.get("words")) for look in mappings(content.get("tuned")))),
@@ -130,6 +126,15 @@ def render(
     )
 
 
+def _drop_repeated(stages: Sequence[Mapping[str, Any]]) -> None:
+    """Leave out charts of sums over groups where another stage has a chart of the same metric by the same time alone."""
+    plots = [plot for stage in stages for plot in stage.get("plots", [])]
+    alone = {(plot["metric"], plot["time"]) for plot in plots if plot["series"] and not plot["others"]}
+    for plot in plots:
+        if (plot["metric"], plot["time"]) in alone:
+            plot["together"] = None
+
+
 def _limited(
     stages: Sequence[Mapping[str, Any]], described: Mapping[str, Mapping[str, Any]], unit: str
 ) -> list[dict[str, Any]]:
@@ -139,7 +144,8 @@ def _limited(
         entry = described.get(stage["name"], {})
         said = limit_sentences(entry, unit)
         if said:
-            found.append({"title": stage["title"], "sentences": said, "measured": bool(mapping(entry.get("kept")))})
+            unmeasured = NOT_MEASURED not in said and not mapping(entry.get("kept"))
+            found.append({"title": stage["title"], "sentences": said, "unmeasured": unmeasured})
     return found
 
 
@@ -178,6 +184,7 @@ def _budget(content: Mapping[str, Any]) -> dict[str, Any]:
         "factor_all": factor(all_epsilon),
         "one_in": one_in(delta),
         "example": example(epsilon, delta),
+        "example_all": example(all_epsilon, amount(total.get("delta"))),
         "group": _group(content, epsilon, delta),
     }
 
@@ -210,7 +217,7 @@ def _ledger(ledger: Mapping[str, Any]) -> dict[str, Any]:
         "note": text(ledger.get("note")),
         "seq": text(head.get("seq")),
         "hash": text(head.get("hash")),
-        "meters": meters(ledger),
+        "meters": meters(ledger, rule=text(ledger.get("rule"))),
     }
 
 

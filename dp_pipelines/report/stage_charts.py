@@ -5,8 +5,9 @@ large the table is; time runs from left to right, categories are ordered by size
 metrics with a list in each row (`list_charts`).
 """
 
+import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from markupsafe import Markup
 
 from dp_pipelines.metrics.base import Metric
 from dp_pipelines.report.chart_choices import LONG, POINTS, RolledUp, panels_of, panels_over_time, row_parts
-from dp_pipelines.report.charts import Series, bar_chart, heat_map, limits_with_ranges, time_series
+from dp_pipelines.report.charts import Series, bar_chart, gaps, heat_map, limits, limits_with_ranges, time_series
 from dp_pipelines.report.figures import Floats, drawable
 from dp_pipelines.report.key_text import joined, visible
 from dp_pipelines.report.numbers import tick_number
@@ -30,9 +31,10 @@ from dp_pipelines.report.released_table import (
     largest_rows,
 )
 from dp_pipelines.report.svg import HEAT_STEPS
-from dp_pipelines.report.time_axis import axis_of_time
+from dp_pipelines.report.time_axis import TimeAxis, axis_of_time
 from dp_pipelines.report.words.chart_words import highest, series_words, shown_number
 from dp_pipelines.report.words.headline import is_additive
+from dp_pipelines.report.words.page_words import in_list
 
 MOST_PLOTTED = 4
 """Metrics with charts; the table has them all."""
@@ -49,6 +51,7 @@ def charts_of(
     leader: Numbers,
     known: Mapping[str, type[Metric] | None],
     rollup: RolledUp | None = None,
+    cut: Collection[str] = (),
 ) -> list[dict[str, Any]]:
     """What the template shows of each metric with a number in each row.
 
@@ -57,11 +60,12 @@ def charts_of(
         leader: the metric by which groups are chosen.
         known: what each metric is, where it is known.
         rollup: what tells its numbers apart, where they were made to add up.
+        cut: the metrics that the limits may have changed.
     """
     panels = panels_over_time(published, leader)
     grid = _grid(published, leader) if is_wide(published) else None
     return [
-        chart_of(metric, published, leader, panels, grid, known.get(metric.name), rollup)
+        chart_of(metric, published, leader, panels, grid, known.get(metric.name), rollup, counted=metric.name in cut)
         for metric in published.metrics[:MOST_PLOTTED]
     ]
 
@@ -82,6 +86,8 @@ def chart_of(
     grid: tuple[Axis, Axis] | None = None,
     kind: type[Metric] | None = None,
     rollup: RolledUp | None = None,
+    *,
+    counted: bool = False,
 ) -> dict[str, Any]:
     """The chart of one metric: over time, as a heat map, as bars in panels, or as bars.
 
@@ -93,6 +99,7 @@ def chart_of(
         grid: rows and columns of a heat map, where both keys are long.
         kind: what the metric is, where it is known.
         rollup: as for `charts_of`.
+        counted: whether the limits may have changed it.
     """
     whole = kind is not None and kind.whole
     raw = None if rollup is None else rollup.raw.get(metric.name)
@@ -103,6 +110,16 @@ def chart_of(
     none: dict[str, Any] = {"panels": [], "bars": None, "rest": ""}
     bars = none if heat or series else _bars(metric, published, leader, whole=whole, additive=additive)
     others = [key.name for key in published.keys if key is not published.time]
+    together = _sums_over_time(metric, published) if additive else None
+    if together is not None:
+        finding = highest(
+            together.names, together.values, together.bars, whole=whole, what=together.what, scope=together.scope,
+            counted=counted,
+        )  # fmt: skip
+    elif rollup is not None and is_additive(kind):
+        finding = _total_finding(metric, rollup, whole=whole, counted=counted)
+    else:
+        finding = _finding(metric, published, whole=whole, counted=counted, apart=apart)
     return {
         "metric": metric.name,
         "leader": leader.name,
@@ -112,11 +129,11 @@ def chart_of(
             groups([key for key in published.keys if key is not published.time], published.table.num_rows)[1]
         ),
         "series": series,
+        "gaps": any(panel["gaps"] for panel in series),
+        "together": None if together is None else together.chart(metric.name, whole=whole),
         "heat": heat,
         "ranges": metric.truth is not None and heat is None,
-        "finding": _total_finding(metric, rollup, whole=whole)
-        if rollup is not None and is_additive(kind)
-        else "" or _finding(metric, published, whole=whole, additive=additive, apart=apart),
+        "finding": finding,
         **bars,
     }
 
@@ -162,11 +179,12 @@ def series_over_time(
             days=days, values=values, bars=bars, notes=notes, truth=truth, estimate_notes=likely if notes else []
         )
         svg = time_series(series, axis, bounds, title, whole=len(panels) == 1)
-        drawn.append({"names": name, "svg": svg, "cut": len(rows) == POINTS})
+        ends = gaps(days[drawable(values, bars)], axis)
+        drawn.append({"names": name, "svg": svg, "cut": len(rows) == POINTS, "gaps": bool(ends.any())})
     return drawn
 
 
-def _total_finding(metric: Numbers, rollup: RolledUp, *, whole: bool) -> str:
+def _total_finding(metric: Numbers, rollup: RolledUp, *, whole: bool, counted: bool) -> str:
     """The sentence above a chart of a rollup that has a total of each time: which time was the highest."""
     totals = rollup.by_time
     found = None if totals is None else next((each for each in totals.metrics if each.name == metric.name), None)
@@ -180,32 +198,87 @@ def _total_finding(metric: Numbers, rollup: RolledUp, *, whole: bool) -> str:
         found.bars,
         whole=whole,
         what=what,
-        lead="All groups together, highest",
+        scope="In all",
+        counted=counted,
         apart=apart,
     )
 
 
-def _finding(metric: Numbers, published: Published, *, whole: bool, additive: bool, apart: Floats | None = None) -> str:
-    """The sentence above a chart: which time was the highest, of all groups together where each has a number, else which row."""
-    time, (values, bars) = published.time, (metric.values, metric.bars)
-    if not drawable(values, bars).all():
-        values = np.where(drawable(values, bars), values, np.nan)
-    if time is not None and additive and len(published.keys) > 1 and np.isfinite(values).all():
-        codes, counts = np.unique(time.codes, return_counts=True)
-        if (counts == counts[0]).all() and counts[0] * len(codes) == len(values) and len(codes) > 1:
-            place = np.searchsorted(codes, time.codes)
-            names = [
-                f"{visible(time.name)} {time.short(int(code))}" if time.counted else time.short(int(code))
-                for code in codes
-            ]
-            sums = np.bincount(place, weights=values).astype(np.float64)
-            ends = np.sqrt(np.bincount(place, weights=bars**2))
-            lead = f"All {counts[0]:,} groups shown together, highest"
-            return highest(names, sums, ends, whole=whole, what=visible(time.name), lead=lead)
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SumsOverTime:
+    """The numbers of a metric at each time, added up over all groups.
+
+    Args:
+        names: the times as texts, in order.
+        days: the same as numbers.
+        axis: of a chart.
+        values, bars: the sums and half the lengths of their error bars.
+        what: the time column.
+        scope: over what they are summed.
+    """
+
+    names: list[str]
+    days: Floats
+    axis: TimeAxis
+    values: Floats
+    bars: Floats
+    what: str
+    scope: str
+
+    def chart(self, name: str, *, whole: bool) -> dict[str, Any] | None:
+        """Return a small chart of them; None where there are too many.
+
+        Args:
+            name: of the metric.
+            whole: whether the true numbers are whole.
+        """
+        if len(self.days) > POINTS:
+            return None
+        pairs = zip(self.values.tolist(), self.bars.tolist(), strict=True)
+        numbers = [shown_number(*pair, whole=whole) for pair in pairs]
+        notes = [f"{time}: {number}" for time, number in zip(self.names, numbers, strict=True)]
+        said = series_words(self.names, self.days, self.values, self.bars, whole=whole)
+        series = Series(days=self.days, values=self.values, bars=self.bars, notes=notes)
+        title = f"{name} over time, {self.scope[:1].lower()}{self.scope[1:]}: {said}"
+        svg = time_series(series, self.axis, limits(self.values, self.bars), title, whole=False)
+        return {"svg": svg, "gaps": bool(gaps(self.days, self.axis).any())}
+
+
+def _sums_over_time(metric: Numbers, published: Published) -> SumsOverTime | None:
+    """Add up a metric over all groups at each time; None where not every group has a number at each time."""
+    time = published.time
+    if time is None or time.days is None or len(published.keys) < 2:
+        return None
+    codes, counts = np.unique(time.codes, return_counts=True)
+    days = time.days[codes]
+    if len(codes) < 2 or counts[0] < 2 or (counts != counts[0]).any() or not np.isfinite(days).all():
+        return None
+    if not drawable(metric.values, metric.bars).all():
+        return None
+    order = np.argsort(days, kind="stable")
+    place = np.searchsorted(codes, time.codes)
+    others = " and ".join(visible(key.name) for key in published.keys if key is not time)
+    noun = "values" if len(published.keys) == 2 else "combinations"
+    return SumsOverTime(
+        names=[time.short(int(code)) for code in codes[order]],
+        days=days[order],
+        axis=axis_of_time(time, np.arange(published.table.num_rows)),
+        values=np.bincount(place, weights=metric.values).astype(np.float64)[order],
+        bars=np.sqrt(np.bincount(place, weights=metric.bars**2))[order],
+        what=visible(time.name),
+        scope=f"Summed over the {counts[0]:,} published {noun} of {others}",
+    )
+
+
+def _finding(metric: Numbers, published: Published, *, whole: bool, counted: bool, apart: Floats | None) -> str:
+    """The sentence above a chart: which row is the highest."""
     if published.table.num_rows > POINTS * LONG:
         return ""
-    what = visible(published.keys[0].name) if len(published.keys) == 1 else "group"
-    return highest(_Names(published), values, bars, whole=whole, what=what, apart=apart)
+    values, bars = metric.values, metric.bars
+    values = np.where(drawable(values, bars), values, np.nan)
+    names = [visible(key.name) for key in published.keys]
+    what = names[0] if len(names) == 1 else f"combination of {in_list(names)}"
+    return highest(_Names(published), values, bars, whole=whole, what=what, counted=counted, apart=apart)
 
 
 class _Names(Sequence[str]):
@@ -220,7 +293,9 @@ class _Names(Sequence[str]):
     def __getitem__(self, row: Any) -> Any:
         keys = self.published.keys
         parts = zip(keys, row_parts(int(row), keys), strict=True)
-        return ", ".join(f"{visible(key.name)} {part}" if key.counted else part for key, part in parts)
+        return ", ".join(
+            f"{visible(key.name)} {part}" if key.counted and len(keys) > 1 else part for key, part in parts
+        )
 
 
 def _bars(metric: Numbers, published: Published, leader: Numbers, *, whole: bool, additive: bool) -> dict[str, Any]:

@@ -41,7 +41,7 @@ from dp_pipelines.report.released_table import (
 )
 from dp_pipelines.report.stage_charts import MOST_PLOTTED, charts_of
 from dp_pipelines.report.words import headline
-from dp_pipelines.report.words.limit_words import metrics_by_column
+from dp_pipelines.report.words.limit_words import may_cut, metrics_by_column
 from dp_pipelines.report.words.presented import Presented, renamed_stage
 from dp_pipelines.report.words.unit_name import plural
 
@@ -53,6 +53,9 @@ ENOUGH = 0.9
 
 ALL, OTHERS = "all", "rest"
 """In a rollup's table: a column that a level does not have, and the row of what is not published."""
+
+PERIODS: Mapping[str, str] = {"week": "weeks of", "month": "months of"}
+"""What stands before the first of several times that each begin a week or a month."""
 
 Words = Callable[[str, int], str | None]
 """What stands in a column in some row instead of its null."""
@@ -163,8 +166,9 @@ def stage_section(
     published = finest(dataclasses.replace(published, metrics=plotted), stage)
     if published.table.num_rows and (published.metrics or published.lists):
         leader = ranking(published, said | {name: style.name for name, style in styles.items()})
+        cut = {name for name in known if may_cut(stage, entries.get(name, {}), known[name], total=False)}
         section["plots"] = (
-            charts_of(published, leader, known, rollup) if published.keys else []
+            charts_of(published, leader, known, rollup, cut) if published.keys else []
         )  # a total's numbers need none
         section["spreads"] = [
             list_plots(found, styles[found.name], entries.get(found.name, {}), published, leader)
@@ -206,15 +210,15 @@ def _readable(published: Published, stage: Mapping[str, Any]) -> tuple[Published
     ), words
 
 
-def _period(published: Published) -> tuple[str, str, str] | None:
-    """The time column of a table, and the first and the last time in it; None where it has no calendar."""
+def _period(published: Published) -> str:
+    """The first and the last time in a table, in words; nothing where it has no calendar."""
     time = published.time
     if time is None or time.days is None or time.counted:
-        return None
+        return ""
     codes = np.unique(time.codes)
     codes = codes[np.isfinite(time.days[codes])]
     first, last = (int(codes[at(time.days[codes])]) for at in (np.argmin, np.argmax))
-    return time.name, time.short(first), time.short(last)
+    return f"{PERIODS.get(time.whole, 'from')} {time.short(first)} to {time.short(last)}"
 
 
 def turn_words(published: Published) -> str:

@@ -94,15 +94,15 @@ def test_its_page_answers_in_a_minute_how_much_when_how_sure_and_who_is_protecte
     run.run(job_file.load(str(tmp_path / "weekly.yaml")), str(tmp_path / "out"), ledger="none")
     words = Page((tmp_path / "out" / "report.html").read_text()).words
     first = " ".join(words.partition("Differentially private release")[2].split()[:WORDS_A_MINUTE])
-    revenue = re.search(r"revenue ([\d,]+) ± ([\d,]+) between", first)
+    revenue = re.search(r"revenue ([\d,]+) ± ([\d,]+) ", first)
     assert revenue is not None
     value, bar = (float(text.replace(",", "")) for text in revenue.groups())
-    # By hand: the limits cut off an eighth.
-    assert 0.86 < value / np.minimum(rows["price"].to_numpy(), 60).sum() < 0.89
+    # The run chooses limits that keep nearly all; the range says so where it can be told from the noise.
+    assert 0.85 < value / np.minimum(rows["price"].to_numpy(), 60).sum() < 1.05
     assert bar < 0.05 * value
-    assert re.search(r"highest: 2026-\d\d-\d\d with [\d,]+ ± [\d,]+\.", first)
+    assert re.search(r"as counted: highest week 2026-\d\d-\d\d with [\d,]+ ± [\d,]+", first)
     assert "Each customer is protected" in first
-    assert "It does not cover what was limited" in first
+    assert "± does not include what the limits leave out" in first
 
 
 @pytest.mark.slow

@@ -48,3 +48,18 @@ def test_filters_and_clamps_are_said() -> None:
         "50% (± 2%) above 1,000",
         "of one row of each customer, 50% (± 2%) pass `where` and 50% (± 2%) are found in the lookup table",
     ]
+
+
+def test_no_share_passes_100_percent_and_none_that_noise_may_have_made_is_told_as_one() -> None:
+    rows = {"share": 1.0, "stddev": 0.01, "at_most": False, "fewer_than": 512}
+    (line,) = kept_text.lines({"whole": {"share": 0.999, "stddev": 0.001}, "rows": rows}, "customer")
+    assert line == (
+        "99.7% to 100% of customers fall wholly within the limits; "
+        "98% to 100% of the rows of customers with fewer than 512 rows are counted"
+    )
+    (line,) = kept_text.lines({"rows": {**rows, "at_most": True}}, "customer")
+    assert line.endswith("; at most 100% of rows are counted")
+    sides = {"within": {"share": 0.975, "stddev": 0.002}, "above": {"share": 0.02, "stddev": 0.002}}
+    values = [{"column": "price", "low": 0.0, "high": 60.0, "below": {"share": 0.002, "stddev": 0.002}, **sides}]
+    said = kept_text.lines({"values": values}, "customer")
+    assert said[1].endswith("97.5% (± 0.4%) within its range, none measurably below 0, 2.0% (± 0.4%) above 60")

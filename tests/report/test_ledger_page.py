@@ -275,7 +275,7 @@ def test_it_opens_in_a_browser_without_a_message_and_asks_for_nothing(browser: B
     seen = browser.run(whole, "--dump-dom")
     assert seen.messages == []
     assert seen.requests == []
-    assert seen.dom.count('class="sort"') == 7 + 8 + 7 + 13 + 8
+    assert seen.dom.count('class="sort"') == 8 + 13 + 8
 
 
 @in_a_browser

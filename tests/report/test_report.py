@@ -62,7 +62,7 @@ def test_the_page_says_what_it_is_and_for_whom_it_holds(whole: str) -> None:
     for part in (
         "grocery", "2026-W12", "Each customer is protected", "one value of CUSTOMER_ID", "random noise was added to every number",
         "How private is this?", "timing and side channels", "one person under two privacy units",
-        "a row with about 204 has a 50% chance of being shown", "one with fewer than 20 none",
+        "a group with about 204 customers has a 50% chance of being shown", "one with fewer than 20 none", "all of their rows",
         "100537306aea5d34", "ab" * 32, "0.1.0",
     ):  # fmt: skip
         assert part in words, part
@@ -72,8 +72,37 @@ def test_epsilon_and_delta_are_said_in_plain_words(whole: str) -> None:
     words = Page(whole).words
     assert "by at most a factor of 1.11" in words  # e^0.1 is 1.105, rounded up
     assert "1 in 1,000,000" in words
-    assert "right at most 53 times in 100" in words  # e^0.1 / (1 + e^0.1) is 0.525
+    # e^0.1 / (1 + e^0.1) is 0.525; of e^0.99995 the same is 0.731.
+    assert (
+        "is right at most 53 times in 100 after this run, and at most 74 times after all 52 runs of this plan." in words
+    )
     assert f"is at most {math.ceil(100 * math.exp(0.99995)) / 100}" in words
+
+
+@pytest.mark.parametrize(
+    ("once", "together", "words"),
+    [
+        (
+            0.1,
+            40.0,
+            "right at most 53 times in 100 after this run, and may be almost certain after all 52 runs of this plan.",
+        ),
+        (40.0, 40.0, "may be almost certain after this run: the guarantee sets no limit below 100 times in 100."),
+    ],
+)
+def test_nobody_reads_that_a_guess_is_limited_where_it_is_not(
+    tmp_path: pathlib.Path, once: float, together: float, words: str
+) -> None:
+    content = manifest(
+        accounted={"epsilon": together, "delta": 1e-6}, accounted_one_run={"epsilon": once, "delta": 1e-6}
+    )
+    assert words in Page(page(tmp_path, groceries(3, 2), content)).words
+
+
+def test_little_that_is_left_of_a_budget_is_nothing(tmp_path: pathlib.Path) -> None:
+    spent = {"cap": {"epsilon": 4.0}, "spent": {"epsilon": 3.9995}, "left": {"epsilon": 0.0005}, "rule": "filter"}
+    words = Page(page(tmp_path, groceries(3, 2), manifest(ledger={**manifest()["ledger"], **spent}))).words
+    assert "4 of 4 spent (100%), nothing left" in words
 
 
 def test_the_account_so_far_has_a_bar_that_is_as_long_as_its_words_say(whole: str) -> None:
@@ -81,7 +110,7 @@ def test_the_account_so_far_has_a_bar_that_is_as_long_as_its_words_say(whole: st
         a["style"] for tag, a in Page(whole).elements if tag == "div" and (a.get("style") or "").startswith("width")
     ]
     assert bars == ["width: 25.00%", "width: 10.00%"]
-    assert "1 of 4 spent (25%), 3 left" in Page(whole).words
+    assert "1 of 4 set aside for all runs (25%), 3 left" in Page(whole).words
 
 
 def test_a_release_without_a_ledger_says_so(tmp_path: pathlib.Path) -> None:
@@ -92,7 +121,9 @@ def test_a_release_without_a_ledger_says_so(tmp_path: pathlib.Path) -> None:
 def test_every_plot_and_every_table_has_words_for_those_who_do_not_see_it(whole: str) -> None:
     read = Page(whole)
     plots = [attributes for tag, attributes in read.elements if tag == "svg" and "viewbox" not in attributes]
-    assert len(plots) == len(read.plots) == 3 * 9  # a panel for each product, and no chart of the same numbers again
+    assert (
+        len(plots) == len(read.plots) == 3 * 9 + 2
+    )  # a panel for each product; orders and revenue add up over all of them
     assert all(a["role"] == "img" and len(a["aria-label"] or "") > 20 for a in plots)
     tables = [tag for tag, _ in read.elements if tag in ("table", "caption")]
     assert tables == ["table", "caption"] * 3
@@ -143,8 +174,8 @@ def test_each_metric_has_its_verdict_and_noise_is_a_dash(tmp_path: pathlib.Path)
 def test_a_run_of_several_says_what_was_spent_so_far(tmp_path: pathlib.Path) -> None:
     ledger = {**manifest()["ledger"], "so_far": {"epsilon": 0.43211}}
     words = Page(page(tmp_path, groceries(), manifest(ledger=ledger))).words
-    assert "So far: run 3 of 52; epsilon 0.4322 of 1 spent so far" in words
-    assert "spent so far" not in Page(page(tmp_path, groceries())).words  # a manifest of version 0.1.0 does not say
+    assert "This is run 3 of 52; the runs so far used epsilon 0.4322 of 1." in words
+    assert "the runs so far" not in Page(page(tmp_path, groceries())).words  # a manifest of version 0.1.0 does not say
 
 
 def test_an_empty_table_says_that_nothing_was_published_and_not_why(tmp_path: pathlib.Path) -> None:
@@ -375,8 +406,8 @@ def test_a_report_is_drawn_without_a_library_for_plots(tmp_path: pathlib.Path) -
 def test_results_come_before_what_protects_them_and_one_sentence_leads_there(whole: str) -> None:
     words = Page(whole).words
     parts = (
-        "orders, revenue and mean_price by product and week, from 2026-01-05 to 2026-03-23",
-        "sum of the 108 groups shown",
+        "orders, revenue and mean_price by product and week, weeks of 2026-01-05 to 2026-03-23",
+        "Sum of the 108 groups shown",
         "random noise was added",
         "orders : the number",
         "The table",

@@ -156,11 +156,12 @@ HTMLAnchorElement.prototype.click = function () {
   found.csv = decodeURIComponent(this.href.split(",").slice(1).join(",")); found.file = this.download;
 };
 [...document.querySelectorAll("button.tool")].find(button => button.textContent === "Download CSV").click();
-const frame = document.querySelector("figure .panels");
+const frame = [...document.querySelectorAll("figure .panels")].at(-1);
+const readout = frame.closest("figure").querySelector(".readout");
 const key = name => frame.dispatchEvent(new KeyboardEvent("keydown", {key: name, bubbles: true}));
 frame.focus(); found.focused = document.activeElement === frame;
-key("ArrowRight"); key("ArrowRight"); found.second = document.querySelector(".readout").textContent;
-key("End"); found.last = document.querySelector(".readout").textContent;
+key("ArrowRight"); key("ArrowRight"); found.second = readout.textContent;
+key("End"); found.last = readout.textContent;
 document.title = JSON.stringify(found);
 """
 """Uses what the script adds to a page, as a reader would."""
@@ -277,6 +278,22 @@ def test_on_a_phone_nothing_runs_out_of_the_page(browser: Browser, tmp_path: pat
     width = re.search(r"<title>width (\d+) of (\d+)", found.dom)
     assert width is not None
     assert int(width[1]) <= int(width[2]) <= 500
+
+
+LIST = """
+const scroll = document.querySelector(".scroll"), hidden = scroll.scrollWidth - scroll.clientWidth;
+const top = cell => cell.getBoundingClientRect().top, cells = [...scroll.querySelectorAll("td")];
+const beside = [...scroll.querySelectorAll("thead th")].every((head, at) => Math.abs(top(head) - top(cells[at])) < 1);
+document.title = `hidden ${hidden}, beside ${beside}, sorted ${document.querySelectorAll(".sort").length}`;
+"""
+"""Measures whether each number of a table of one row stands beside its heading."""
+
+
+def test_a_total_is_a_list_on_a_phone_and_has_nothing_to_sort(browser: Browser, tmp_path: pathlib.Path) -> None:
+    names = [f"metric {at}" for at in range(6)]
+    columns = {column: array for name in names for column, array in metric(name, [123456.0], 10.0).items()}
+    html = with_script(page(tmp_path, columns, manifest(stages=[])), LIST)
+    assert "<title>hidden 0, beside true, sorted 0" in browser.run(html, "--dump-dom", "--window-size=500,900").dom
 
 
 def test_with_lists_it_opens_without_a_message_and_small_bars_are_not_sorted(

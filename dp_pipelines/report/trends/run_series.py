@@ -88,16 +88,22 @@ def stage_over_runs(
         "heat": None,
         "rest": "",
         "finding": "",
+        "together": None,
     }
+    plotted_metrics = published.metrics[:MOST_PLOTTED]
+    drawn = [
+        _with_totals(metric, kinds.get(metric.name), published, panels, stage, order) for metric in plotted_metrics
+    ]
     plots = [
         {
             "metric": metric.name,
-            "series": _with_totals(metric, kinds.get(metric.name), published, panels, stage, order),
+            "series": series,
+            "gaps": any(panel["gaps"] for panel in series),
             "about": about.get(metric.name, unknown),
             "ranges": metric.truth is not None,
             **shared,
         }
-        for metric in published.metrics[:MOST_PLOTTED]
+        for metric, series in zip(plotted_metrics, drawn, strict=True)
     ]
     bands = [
         list_plots(found, styles[found.name], entries.get(found.name, {}), published, leader)

@@ -11,11 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dp_pipelines.report.numbers import ERROR_BAR, rounded_parts, with_error_bar
+from dp_pipelines.report.words.unit_name import plural
 
 Floats = NDArray[np.float64]
 
 LARGE = 1e6
 """From here on a number is rounded to two digits of its error bar."""
+
+MOST_RIVALS = 5
+"""Other numbers that may be the largest too and are named; of more, only their number is told."""
 
 FEWEST = 3
 """Points of a series from which on it may have a trend."""
@@ -40,11 +44,12 @@ def highest(
     bars: Floats,
     *,
     whole: bool = False,
-    what: str = "group",
-    lead: str = "Highest",
+    what: str = "row",
+    scope: str = "",
+    counted: bool = False,
     apart: Floats | None = None,
 ) -> str:
-    """Return a sentence on the largest number, and on how many others may be as large.
+    """Return a sentence on the largest number, and on which others may be as large.
 
     It is empty for fewer than two numbers, and for numbers without error bars.
 
@@ -53,14 +58,15 @@ def highest(
         values, bars: the numbers and half the lengths of their error bars.
         whole: whether the true numbers are whole.
         what: what each number is of.
-        lead: the beginning of the sentence.
+        scope: over what each number is summed, where it is.
+        counted: whether limits may have cut something off, so that the sentence is about counted numbers alone.
         apart: error bars by which two numbers are compared, where those of the numbers themselves are not independent.
 
     >>> names, bars = ["Aarhus", "Bergen", "Turku"], np.array([3.0, 3.0, 3.0])
-    >>> highest(names, np.array([90.0, 88.0, 20.0]), bars, whole=True)
-    'Highest: Aarhus with 90 ± 3. 1 other is too close to tell apart.'
-    >>> highest(names, np.array([90.0, 50.0, 20.0]), bars)
-    'Highest: Aarhus with 90.0 ± 3.0.'
+    >>> highest(names, np.array([90.0, 88.0, 20.0]), bars, whole=True, what="city")
+    'Highest city: Aarhus with 90 ± 3; 1 other city may equal or beat it (Bergen).'
+    >>> highest(names, np.array([90.0, 50.0, 20.0]), bars, what="city", scope="Summed over the weeks", counted=True)
+    'Summed over the weeks, as counted: highest city Aarhus with 90.0 ± 3.0.'
     """
     known = np.flatnonzero(np.isfinite(values) & np.isfinite(bars))
     if len(known) < 2 or not (bars[known] > 0).all():
@@ -68,14 +74,32 @@ def highest(
     top = known[np.argmax(values[known])]
     rest = known[known != top]
     compared = bars if apart is None else apart
-    close = int(np.count_nonzero(values[top] - values[rest] <= np.hypot(compared[top], compared[rest])))
-    said = f"{lead}: {names[top]} with {shown_number(float(values[top]), float(bars[top]), whole=whole)}."
-    if close == 0:
-        return said
-    others = "1 other is" if close == 1 else f"{close:,} others are"
-    if close == len(rest):
-        return f"No {what} is clearly the highest: all {len(known):,} are too close to tell apart."
-    return f"{said} {others} too close to tell apart."
+    rivals = rest[values[top] - values[rest] <= np.hypot(compared[top], compared[rest])]
+    suffix = ", as counted" if counted else ""
+    if len(rivals) == len(rest):
+        close = f"clearly the highest: all {len(known):,} are too close to tell apart."
+        return f"{scope}{suffix}, no {what} is {close}" if scope else f"No {what} is {close}"
+    lead = f"{scope}{suffix}: highest {what}" if scope else f"Highest {what}{suffix}:"
+    said = f"{lead} {names[top]} with {shown_number(float(values[top]), float(bars[top]), whole=whole)}"
+    return f"{said}{_rivals([names[at] for at in rivals[: MOST_RIVALS + 1]], len(rivals), what)}."
+
+
+def _rivals(names: Sequence[str], count: int, what: str) -> str:
+    """Say which other numbers may be as large as the largest.
+
+    Args:
+        names: of the first of them.
+        count: of all.
+        what: what each of them is of.
+
+    >>> _rivals(["a", "b"], 2, "week"), _rivals(list("abcdef"), 7, "combination of city and week")
+    ('; 2 other weeks may equal or beat it (a, b)', '; 7 other combinations of city and week may equal or beat it')
+    """
+    if not count:
+        return ""
+    noun = what if count == 1 else plural(what)
+    listed = ("; " if any("," in name for name in names) else ", ").join(names)
+    return f"; {count:,} other {noun} may equal or beat it{f' ({listed})' if count <= MOST_RIVALS else ''}"
 
 
 def series_words(

@@ -1,8 +1,8 @@
 """The headline numbers of a release: totals, and sums where a stage publishes no total.
 
 In: a published table and its stage's entry in the manifest. Out: `Headline`s. Holds: post-processing of released numbers;
-people, who may be in several groups, are never added up, nor rows that were chosen for their numbers. Not covered: what the
-limits cut off.
+people, who may be in several groups, are never added up, nor rows that were chosen for their numbers; the ends of an error bar
+are said only where the limits cut off nothing that matters. Not covered: what each limit is (`limit_words`).
 """
 
 import dataclasses
@@ -20,9 +20,10 @@ from dp_pipelines.release import finest_rows, shown_rows
 from dp_pipelines.report.figures import finite
 from dp_pipelines.report.numbers import rounded_parts
 from dp_pipelines.report.pages import mapping, sequence, text
-from dp_pipelines.report.range_text import counted_share, range_in_words
-from dp_pipelines.report.released_table import Published
+from dp_pipelines.report.range_text import counted_share, estimate_in_words, range_in_words
+from dp_pipelines.report.released_table import Numbers, Published
 from dp_pipelines.report.words.change_words import change_words
+from dp_pipelines.report.words.limit_words import is_at_least, may_cut
 
 MOST = 4
 """Headline numbers of a page."""
@@ -37,24 +38,17 @@ class Headline:
 
     Args:
         name: of the metric.
-        value, bar, low, high: the number, its error bar and both ends of it, as texts.
-        scope: what it is of.
+        value: the counted number, or the estimate of the true one where it has a range.
+        bar: the error bar of a counted number; empty for an estimate.
         published: whether the release has it as it is, so that nothing was added up for the page.
-        likely: both ends of the range of the true number in words; empty where it has none.
-        change: since the run before, in words; empty where there is nothing to compare.
-        counted: which part of all is counted, in words; empty where it has a range, and where nobody knows.
+        notes: sentences below it: how far it is from the truth, what it is of, and its change since the run before.
     """
 
     name: str
     value: str
     bar: str
-    low: str
-    high: str
-    scope: str
     published: bool
-    likely: str = ""
-    change: str = ""
-    counted: str = ""
+    notes: tuple[str, ...]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -65,14 +59,14 @@ class StageTotal:
         name: of the metric.
         value, stddev: the number and the standard deviation of its noise.
         published: as for `Headline`.
-        likely: as for `Headline`.
+        truth: the estimate of the true number and both ends of its range; None where it has none with two ends.
     """
 
     name: str
     value: float
     stddev: float
     published: bool
-    likely: str = ""
+    truth: tuple[float, float, float] | None = None
 
     @property
     def is_noisy(self) -> bool:
@@ -99,38 +93,72 @@ def headlines(
         before: what the manifest says of the run before.
     """
     count = published.table.num_rows
-    sum_of = f"sum of the {count:,} groups {'shown' if count <= shown else 'published'}"
-    scope = sum_of if count > 1 else "of the only group"
+    sum_of = f"Sum of the {count:,} groups {'shown' if count <= shown else 'published'}"
+    scope = sum_of if count > 1 else "Of the only group"
     entries = mapping(stage.get("metrics"))
     numbers = mapping(mapping(before.get("numbers")).get(stage_name))
     found = []
     for total in totals(published, stage, known):
-        whole = (kind := known.get(total.name)) is not None and kind.whole
+        entry, kind = mapping(entries.get(total.name)), known.get(total.name)
+        whole = kind is not None and kind.whole
         parts = rounded_parts(total.value, total.stddev, whole=whole)
         if parts is None:
             continue
-        value, bar, low, high = parts
+        value, bar, *_ = parts
+        cut = may_cut(stage, entry, kind, total=total.published)
+        notes = [_reach(total, parts, entry, kind, cut=cut)]
+        if cut and total.truth is not None:
+            notes.append(f"Counted: {value} ± {bar}")
+            value, bar = estimate_in_words(*total.truth), ""
+        notes.append(_total_of(stage_name) if total.published else scope)
         old = [finite(number) for number in sequence(numbers.get(total.name))]
-        change = ""
         if len(old) == 2 and old[0] is not None and old[1] is not None:
-            change = change_words((total.value, total.stddev), (old[0], old[1]), _run_words(before), whole=whole)
-        found.append(
-            Headline(
-                name=total.name, value=value, bar=bar, low=low, high=high, published=total.published,
-                scope=_total_of(stage_name) if total.published else scope, likely=total.likely, change=change,
-                counted="" if total.likely else counted_share(mapping(mapping(entries.get(total.name)).get("kept"))),
-            )
-        )  # fmt: skip
+            since = _run_words(before)
+            change = change_words((total.value, total.stddev), (old[0], old[1]), since, whole=whole)
+            notes += [f"Counted numbers: {change}"] if change else []
+        found.append(Headline(name=total.name, value=value, bar=bar, published=total.published, notes=tuple(notes)))
     return found
+
+
+def _reach(
+    total: StageTotal,
+    parts: tuple[str, str, str, str],
+    entry: Mapping[str, Any],
+    kind: type[Metric] | None,
+    *,
+    cut: bool,
+) -> str:
+    """Return how far a number is from the truth, as far as that is known.
+
+    Args:
+        total: the number.
+        parts: the number, its error bar and both ends of that, as texts.
+        entry: of its metric in the manifest.
+        kind: what its metric is, where that is known.
+        cut: whether the limits may have cut something off.
+    """
+    *_, low, high = parts
+    if not cut:
+        return f"Between {low} and {high}"
+    if total.truth is not None:
+        return f"Likely between {range_in_words(*total.truth[1:]).replace(' … ', ' and ')}"
+    kept = mapping(entry.get("kept"))
+    if kept.get("divided_by") == 1:
+        return f"Between {low} and {high}; the limits cut off too little to be told from noise"
+    if share := counted_share(total.name, kept):
+        return share[:1].upper() + share[1:]
+    if is_at_least(entry, kind):
+        return f"As counted; in truth likely at least {low}: what the limits left out is not known"
+    return "As counted; how much the limits change it is not known"
 
 
 def _total_of(stage_name: str) -> str:
     """What a total is of; a stage that is called so needs no name.
 
     >>> _total_of("weekly"), _total_of("total")
-    ('total of weekly', 'total')
+    ('Total of weekly', 'Total')
     """
-    return "total" if stage_name.lower() in ("total", "totals") else f"total of {stage_name}"
+    return "Total" if stage_name.lower() in ("total", "totals") else f"Total of {stage_name}"
 
 
 def _run_words(before: Mapping[str, Any]) -> str:
@@ -161,7 +189,7 @@ def totals(
         return [
             StageTotal(
                 name=metric.name, value=float(metric.values[top]), stddev=float(metric.stddevs[top]), published=True,
-                likely="" if metric.truth is None else _likely(float(metric.truth.lows[top]), float(metric.truth.highs[top])),
+                truth=_truth(metric, top),
             )
             for metric in metrics
         ]  # fmt: skip
@@ -186,9 +214,12 @@ def totals(
     ]
 
 
-def _likely(low: float, high: float) -> str:
-    said = range_in_words(low, high)
-    return f"between {said.replace(' … ', ' and ')}" if math.isfinite(low) and math.isfinite(high) else ""
+def _truth(metric: Numbers, row: int) -> tuple[float, float, float] | None:
+    """The estimate of a row and both ends of its range; None where one of them is missing."""
+    if metric.truth is None:
+        return None
+    ends = (metric.truth.estimates[row], metric.truth.lows[row], metric.truth.highs[row])
+    return (float(ends[0]), float(ends[1]), float(ends[2])) if np.isfinite(ends).all() else None
 
 
 def is_additive(kind: type[Metric] | None) -> bool:

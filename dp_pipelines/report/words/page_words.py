@@ -20,11 +20,11 @@ def subject_words(stages: Sequence[Mapping[str, Any]]) -> str:
         stages: the sections of the page, of tables and of models.
 
     >>> weekly = {"name": "weekly", "file": "weekly.parquet", "metrics": ["orders", "revenue"], "keys": ["city", "week"],
-    ...           "period": ("week", "2026-01-05", "2026-03-23")}
+    ...           "period": "weeks of 2026-01-05 to 2026-03-23"}
     >>> subject_words([weekly])
-    'orders and revenue by city and week, from 2026-01-05 to 2026-03-23'
+    'orders and revenue by city and week, weeks of 2026-01-05 to 2026-03-23'
     >>> subject_words([weekly, {"name": "returns", "model": True, "file": None}])
-    '1 table (weekly) and 1 model (returns), from 2026-01-05 to 2026-03-23'
+    '1 table (weekly) and 1 model (returns), weeks of 2026-01-05 to 2026-03-23'
     """
     tables = [stage for stage in stages if stage.get("file")]
     models = [stage["name"] for stage in stages if stage.get("model")]
@@ -35,11 +35,8 @@ def subject_words(stages: Sequence[Mapping[str, Any]]) -> str:
     else:
         counted = [_counted("table", [stage["name"] for stage in tables]), _counted("model", models)]
         said = " and ".join(part for part in counted if part)
-    periods = [stage["period"] for stage in tables if stage.get("period")]
-    if len({period[1:] for period in periods}) == 1:
-        _, first, last = periods[0]
-        said += f", from {first} to {last}"
-    return said
+    periods = {stage["period"] for stage in tables if stage.get("period")}
+    return f"{said}, {periods.pop()}" if len(periods) == 1 else said
 
 
 def in_list(names: Sequence[str]) -> str:

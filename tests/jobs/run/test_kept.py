@@ -150,7 +150,7 @@ def test_ranges_hold_the_truth_with_the_share_of_their_own_stage_and_metric(shop
     wide, tight = (described["kept"] for described in manifest["stages"])
     assert tight["rows"]["share"] < wide["rows"]["share"] - 0.05
     page = (shop.folder / "out" / "report.html").read_text(encoding="utf-8")
-    assert "the true number is likely between orders_low and orders_high" in page
+    assert "has a range for the true number: noise, and what the limits cut off, if no group loses" in page
     assert "what the limits cut off was not measured" not in page
     assert "likely" in said.out.partition("±")[0]
 
