@@ -19,6 +19,7 @@ from dp_pipelines.jobs.spec import job_parameters
 from dp_pipelines.jobs.spec.content import Path
 from dp_pipelines.jobs.spec.job_file import JobFile, Stage
 from dp_pipelines.jobs.spec.job_parameters import Value
+from dp_pipelines.jobs.spec.public_keys import MOST_PUBLIC, ProductModel
 from dp_pipelines.jobs.spec.validation_errors import raise_all
 from dp_pipelines.kernels import keys
 from dp_pipelines.kernels.columns import column_types as kinds
@@ -32,9 +33,6 @@ from dp_pipelines.query.kept import BESIDE_AUTO, Kept
 from dp_pipelines.query.large_list import Condition, LargeList
 from dp_pipelines.query.query import PrivatePartitions, PublicPartitions, Query
 from dp_pipelines.report.key_text import visible
-
-MOST_PUBLIC = 10_000_000
-"""Rows of a public list."""
 
 
 def queries(
@@ -97,7 +95,7 @@ def _place_of(field: str, stage: tuple[str, ...]) -> tuple[str, ...]:
     """Where in the job file a field of a query stands."""
     if field in ("privacy_unit", "row_id"):
         return ()
-    if field == "public" or field.startswith("public["):
+    if field == "public" or field.startswith(("public[", "public.")):
         return (*stage, "partitions")
     if field == "strategy":
         return (*stage, "partitions", "private")
@@ -149,6 +147,8 @@ def _partitions(
         return _large_list(file, stage, declared.public_sorted_file, schema, values)
     if declared.private is not None:
         return declared.private.build()
+    if isinstance(declared.public, ProductModel):
+        return PublicPartitions(keys=declared.public.keys(stage.partition_by))
     if declared.public is not None:
         return PublicPartitions(keys=declared.public)
     if declared.public_file is not None:
