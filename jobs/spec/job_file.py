@@ -106,9 +106,16 @@ class Partitions(JobModel):
         ),
     ] = None
 
+    other: Annotated[bool, Field(description=descriptions(PublicPartitions)["other"])] = False
+
     @model_validator(mode="after")
     def _one_kind(self) -> "Partitions":
-        if len(self.model_fields_set) != 1:
+        kinds = self.model_fields_set - {"other"}
+        if self.other and kinds and not kinds & {"public", "public_file"}:
+            message = "is for a public list in memory: public: or public_file:"
+            hint = "drop it; for private groups, the rest of a rollup has all that are not published"
+            raise RequestError(field="other", message=message, hint=hint)
+        if len(kinds) != 1:
             message = "must hold one of private:, public:, public_file:, public_sorted_file:"
             raise RequestError(field="", message=message, hint="choose one")
         for index, key in enumerate(self.public if isinstance(self.public, list) else ()):

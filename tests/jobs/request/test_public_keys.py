@@ -1,15 +1,18 @@
-"""Public keys as products and ranges: they are the same keys as a written list, and what is wrong with them is said at its line.
+"""Public keys as products and ranges are the same keys as a written list; all others may be one group; wrong ones are refused.
 
 In: job files over small files. Out: exact counts before the noise, digests of plans, refusals. Holds: nothing is spent where a
 request is refused. Not covered: how keys of files are read (`tests/jobs/spec/test_job_file.py`).
 """
 
 import itertools
+import json
 import pathlib
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet
 import pytest
 
 from dp_pipelines import ContributionBounds, Count, Plan, PublicPartitions, Query
@@ -109,6 +112,104 @@ def test_a_product_of_ten_million_keys_is_made_without_a_value_for_each() -> Non
     assert (len(listed), listed[0], listed[-1]) == (MOST_PUBLIC, (1, "DE"), (MOST_PUBLIC, "DE"))
 
 
+OTHER = {"public": [["DE"], [None]], "other": True}
+
+
+def test_rows_of_keys_that_are_not_listed_are_one_group_apart_from_a_listed_null(tmp_path: pathlib.Path) -> None:
+    found = counts(tmp_path / "null", OTHER, ["text"])
+    assert found == {("'DE'", "False"): 12, ("None", "False"): 6, ("None", "True"): 6}
+    found = counts(tmp_path / "no null", {"public": [["DE"]], "other": True}, ["text"])
+    assert found == {("'DE'", "False"): 12, ("None", "True"): 12}
+
+
+def test_the_other_group_is_one_for_all_columns_of_a_product(tmp_path: pathlib.Path) -> None:
+    partitions = {"public": {"product": {"text": ["DE", "FR"], "hour": {"range": [0, 1]}}}, "other": True}
+    found = counts(tmp_path / "job", partitions, ["text", "hour"])
+    listed = {(f"'{text}'", str(hour), "False"): n for text, n in (("DE", 2), ("FR", 1)) for hour in (0, 1)}
+    assert found == {**listed, ("None", "None", "True"): len(ROWS) - 6}
+
+
+def test_a_metric_of_the_partition_column_sees_the_keys_of_other_rows(tmp_path: pathlib.Path) -> None:
+    metrics = {"texts": {"kind": "distinct_count", "column": "hour"}}
+    found = counts(tmp_path / "job", {"public": [[0]], "other": True}, ["hour"], metrics=metrics)
+    assert found == {("0", "False"): 4, ("None", "True"): 20}  # each row is of a unit of its own
+
+
+def test_the_other_group_is_one_of_those_that_the_bounds_count(tmp_path: pathlib.Path) -> None:
+    """One person in four groups that are not listed, and in one that is: two groups in all."""
+    lines = [f"eve,{text},0,2026-01-01,2026-01-01 00:00:00" for text in ("FR", "IT", "ES", "", "DE") for _ in range(3)]
+    for most, rows, expected in ((2, 1, 2), (2, 2, 4), (1, 1, 1)):
+        bounds = {"max_partitions_contributed": most, "max_contributions_per_partition": rows}
+        made = {"partition_by": ["text"], "partitions": {"public": [["DE"]], "other": True}, "bounds": bounds}
+        job = {"source": {"csv": "rows", "types": TYPES}, "stage": made}
+        runs = file_pairs.Runs(file_pairs.Case(name="keys", csv=True, job=job), tmp_path / f"{most} {rows}")
+        seen = runs.seen("\n".join([",".join(TYPES), *lines, ""]).encode())
+        found = {key: sums[0] for key, sums in neighbours.exact(seen.totals).items()}
+        assert sum(found.values()) == expected
+        assert max(found.values()) <= rows
+
+
+def test_the_other_group_is_published_with_a_column_of_its_own_and_without_an_estimate(shop: Shop, call: Call) -> None:
+    metrics = {
+        "orders": {"kind": "count"},
+        "people": {"kind": "privacy_id_count"},
+        "revenue": {"kind": "sum", "column": "price", "min_value": 0, "max_value": 20},
+        "price": {"kind": "mean", "column": "price", "min_value": 0, "max_value": 20},
+    }
+    kept = {"share": 0.2, "each_metric": True}
+    bounds = {"max_partitions_contributed": 3, "max_contributions_per_partition": 8}
+    of_stage = stage(partitions={"public": [["p0"], ["p1"]], "other": True}, metrics=metrics, kept=kept, bounds=bounds)
+    path = shop.write(budget={"epsilon": 30.0, "delta": 1e-5}, stages={"weekly": of_stage})
+    planned = call("plan", path)
+    assert "one group of all other keys, for which product_is_other is true" in " ".join(planned.out.split())
+    said = call("run", path, "--output", shop.folder / "out")
+    assert said.code == 0, said.err
+    assert "(other)" in said.out
+    table = pyarrow.parquet.read_table(shop.folder / "out" / "weekly.parquet")
+    assert table.schema.field("product_is_other").type == pa.bool_()
+    assert table.select(["product", "product_is_other"]).to_pylist() == [
+        {"product": "p0", "product_is_other": False},
+        {"product": "p1", "product_is_other": False},
+        {"product": None, "product_is_other": True},
+    ]
+    rows = pa.concat_tables(pyarrow.parquet.read_table(p) for p in sorted((shop.folder / "data").iterdir()))
+    exact = Counter(name if name in ("p0", "p1") else None for name in rows.column("product").to_pylist())
+    released = dict(zip(table.column("product").to_pylist(), table.column("orders").to_pylist(), strict=True))
+    for name, number in exact.items():
+        assert 0.9 * number < released[name] < 1.1 * number
+    *_, other = table.to_pylist()
+    assert [other[f"{name}_{end}"] for name in metrics for end in ("estimate", "high")] == [None] * 8
+    assert all(row[f"{name}_estimate"] is not None for row in table.to_pylist()[:2] for name in metrics)
+    manifest = json.loads((shop.folder / "out" / "manifest.json").read_text())
+    (entry,) = (one for one in manifest["stages"] if one["name"] == "weekly")
+    assert entry["selection"]["other"] == "product_is_other"
+    assert "all other keys" in entry["metrics"]["orders"]["kept"]["why"]
+    page = (shop.folder / "out" / "report.html").read_text()
+    assert '<i class="nothing">other</i>' in page
+    assert "The row <i>other</i> is for everything that is not in the list." in page
+
+
+@pytest.mark.parametrize("bounds", ["auto", {"max_partitions_contributed": "auto", "partition_candidates": [1, 3]}])
+def test_bounds_that_a_run_chooses_go_with_the_other_group(shop: Shop, call: Call, bounds: Any) -> None:
+    paid = {"kind": "sum", "column": "price", "min_value": 0, "max_value": "auto", "within": [0, 100]}
+    partitions = {"public": [["p0"], ["p1"]], "other": True}
+    bounds = bounds if bounds == "auto" else {**bounds, "max_contributions_per_partition": 8}
+    path = shop.write(stages={"weekly": stage(partitions=partitions, metrics={"paid": paid}, bounds=bounds)})
+    said = call("run", path, "--output", shop.folder / "out")
+    assert said.code == 0, said.err
+    table = pyarrow.parquet.read_table(shop.folder / "out" / "weekly.parquet")
+    assert table.column("product").to_pylist() == ["p0", "p1", None]
+
+
+def test_a_file_of_keys_and_a_query_take_other_too(shop: Shop) -> None:
+    (shop.folder / "keys.csv").write_text("product\np1\np0\n")
+    forms = [{"public_file": "keys.csv", "other": True}, {"public": [["p0"], ["p1"]], "other": True}]
+    one, two = (digest(shop, form, ["product"]) for form in forms)
+    assert one == two != digest(shop, {"public": [["p0"], ["p1"]]}, ["product"])
+    plain = digest(shop, {"public": [["p0"], ["p1"]]}, ["product"])
+    assert plain == digest(shop, {"public": [["p0"], ["p1"]], "other": False}, ["product"])
+
+
 def product(**columns: Any) -> dict[str, Any]:
     """Return partitions that are a product."""
     return {"public": {"product": columns}}
@@ -161,6 +262,14 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
         {**product(store=[1]), "public_file": "keys.parquet"}, "partitions", "must hold one of",
     ),
     "a range without a column": ({"public": {"range": [0, 23]}}, "partitions.public.range", "write public: {product:"),
+    "other beside private groups": (
+        {"private": {}, "other": True}, "partitions.other", "the rest of a rollup has all that are not published",
+    ),
+    "other beside a list on disk": (
+        {"public_sorted_file": "keys.parquet", "other": True}, "partitions.other", "for a public list in memory",
+    ),
+    "other alone": ({"other": True}, "partitions", "must hold one of"),
+    "other that is no truth": ({"public": [[1]], "other": "yes"}, "partitions.other", "must be true or false"),
 }  # fmt: skip
 
 
@@ -176,3 +285,60 @@ def test_wrong_keys_are_refused_at_their_line_and_nothing_is_spent(
     assert f"{path}:" in said.err
     assert shop.charged() == 0
     assert not (shop.folder / "out").exists()
+
+
+BESIDE_OTHER: dict[str, tuple[dict[str, Any], str, str]] = {
+    "a rollup": ({"rollup": [[], ["product"]]}, "rollup", "which is in no group of a coarser level"),
+    "arms": (
+        {"compare": {"by": "product", "baseline": "p0", "metrics": ["orders"]}}, "compare", "which is no arm",
+    ),
+    "the best": ({"metrics": {"n": {"kind": "count"}}, "best": {"k": 1, "by": "n"}}, "best", "which is none to choose"),
+    "a column of its name that the stage reads": (
+        {"metrics": {"n": {"kind": "sum", "column": "product_is_other", "min_value": 0, "max_value": 1}}},
+        "partitions.other", "adds a column 'product_is_other', and the stage reads 'product_is_other'",
+    ),
+    "a metric of its name": (
+        {"metrics": {"product_is_other": {"kind": "count"}}}, "metrics.product_is_other", "rename the metric",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("changes", "field", "words"), BESIDE_OTHER.values(), ids=BESIDE_OTHER)
+def test_what_other_cannot_be_combined_with_is_refused_at_its_line(
+    shop: Shop, call: Call, changes: dict[str, Any], field: str, words: str
+) -> None:
+    partitions = {"public": [["p0"], ["p1"]], "other": True}
+    path = shop.write(
+        columns={"product_is_other": "store > 1"} if "reads" in words else {},
+        stages={"s": stage(partitions=partitions, **changes)},
+    )
+    said = call("run", path, "--output", shop.folder / "out")
+    assert said.code == 2
+    assert any(f"{path}:" in line and f"stages.s.{field}: " in line and words in line for line in said.err.splitlines())
+    assert shop.charged() == 0
+
+
+def test_other_is_refused_where_the_rows_have_its_column(shop: Shop, call: Call) -> None:
+    path = shop.write(
+        columns={"product_is_other": "store > 1"},
+        stages={
+            "s": stage(partitions={"public": [["p0"]], "other": True}),
+            "t": stage(partition_by="product_is_other"),
+        },
+    )
+    said = call("plan", path)
+    assert said.code == 2
+    assert "stages.s.partitions.other: adds a column 'product_is_other', which the rows have" in said.err
+    assert "product_is_other" in (shop.folder / "job.yaml").read_text()
+
+
+@pytest.mark.parametrize(("wide", "code"), [(True, 2), (False, 0)])
+def test_a_grid_has_no_column_for_the_other_group(shop: Shop, call: Call, wide: bool, code: int) -> None:
+    partitions = {"public": [["p0", 1]], "other": True}
+    path = shop.write(
+        outputs={"files": [{"csv": {"wide": wide}}]},
+        stages={"s": stage(partition_by=["product", "store"], partitions=partitions)},
+    )
+    said = call("plan", path)
+    assert said.code == code
+    assert wide is ("has a group of all other keys, which is in no column of a grid" in said.err)
