@@ -120,7 +120,6 @@ JOBS: dict[str, dict[str, Any]] = {
                 "public": {"product": {"product": ["p0", "p1", "nobody's"], "store": {"range": [1, 3]}}},
                 "other": True,
             },
-            kept={"share": 0.3, "each_metric": True},
         )
     ),
     "large list": job(
