@@ -93,7 +93,7 @@ def queries(
 
 def _place_of(field: str, stage: tuple[str, ...]) -> tuple[str, ...]:
     """Where in the job file a field of a query stands."""
-    if field in ("privacy_unit", "row_id"):
+    if field in ("privacy_unit", "row_id", "parties"):
         return ()
     if field in ("public", "other") or field.startswith(("public[", "public.")):
         return (*stage, "partitions")

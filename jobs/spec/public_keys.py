@@ -75,7 +75,9 @@ class RangeModel(JobModel):
     def _text_of(self, number: int) -> str:
         return datetime.date.fromordinal(number).isoformat() if self.is_of_days else str(number)
 
-    def __len__(self) -> int:
+    @property
+    def count(self) -> int:
+        """How many values there are, which may be more than memory holds."""
         first, last = self._ends
         return (last - first) // self.step + 1
 
@@ -84,7 +86,7 @@ class RangeModel(JobModel):
         """The values, as an array of the type that they would have if they were written one by one."""
         first, last = self._ends
         if not self.is_of_days:
-            return pa.array(np.arange(len(self), dtype=np.int64) * self.step + first)
+            return pa.array(np.arange(self.count, dtype=np.int64) * self.step + first)
         return pa.array([self._text_of(number) for number in range(first, last + 1, self.step)], pa.string())
 
 
@@ -118,7 +120,7 @@ class ProductModel(JobModel):
                 raise RequestError(
                     field=f"product.{column}", message=f"lists a value twice: {named}", hint="list each value once"
                 )
-        count = math.prod(len(values) for values in self.product.values())
+        count = math.prod(v.count if isinstance(v, RangeModel) else len(v) for v in self.product.values())
         if count > MOST_PUBLIC:
             message = f"has {count:,} keys, and at most {MOST_PUBLIC:,} are held in memory"
             raise RequestError(field="product", message=message, hint="list fewer values, or use public_sorted_file")

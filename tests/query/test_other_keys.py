@@ -58,7 +58,7 @@ def test_a_session_answers_with_the_other_group(tmp_path: pathlib.Path, monkeypa
     monkeypatch.chdir(tmp_path)
     asked = dp.Session(ROWS, privacy_unit="customer", dataset="shops", epsilon=3, delta=1e-6)
     released = asked.query(
-        epsilon=1, partition_by="shop", bounds=BOUNDS, metrics={"rows": dp.Count()}, partitions=LISTED
+        "shops", epsilon=1, partition_by="shop", bounds=BOUNDS, metrics={"rows": dp.Count()}, partitions=LISTED
     )
     assert released.to_arrow().column("shop_is_other").to_pylist() == [False, False, True]
     assert "(other)" in repr(released)

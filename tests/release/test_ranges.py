@@ -199,7 +199,7 @@ def test_a_rollup_says_where_there_is_no_estimate() -> None:
     rolled = query(partition_by=["country", "product"], rollup=[[], ["country"], ["country", "product"]])
     orders = found(rolled, {"share": 0.6})["orders"]
     assert orders.why == ranges.LOST_BELOW
-    assert orders.of(*np.array([[1000.0], [1.0]]), np.array([True]), np.array([False])).estimate[0] > 1000
+    assert orders.of(*np.array([[1000.0], [1.0]]), np.array([True]), *np.zeros((2, 1), bool)).estimate[0] > 1000
     assert found(rolled, {"share": 0.2})["orders"].why == ranges.LOST
 
 

@@ -132,7 +132,7 @@ def test_the_other_group_is_one_for_all_columns_of_a_product(tmp_path: pathlib.P
 def test_a_metric_of_the_partition_column_sees_the_keys_of_other_rows(tmp_path: pathlib.Path) -> None:
     metrics = {"texts": {"kind": "distinct_count", "column": "hour"}}
     found = counts(tmp_path / "job", {"public": [[0]], "other": True}, ["hour"], metrics=metrics)
-    assert found == {("0", "False"): 4, ("None", "True"): 20}  # each row is of a unit of its own
+    assert found == {("0", "False"): 1, ("None", "True"): 5}  # hours -1 and 1 to 4
 
 
 def test_the_other_group_is_one_of_those_that_the_bounds_count(tmp_path: pathlib.Path) -> None:
@@ -247,6 +247,9 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
     "more keys than memory holds": (
         product(store={"range": [1, MOST_PUBLIC + 1]}), P, "10,000,001 keys, and at most 10,000,000",
     ),
+    "as many keys as there are whole numbers": (
+        product(store={"range": [-(2**63), 2**63 - 1]}), P, "has 18,446,744,073,709,551,616 keys",
+    ),
     "a value twice": (product(store=[1, 2, 1]), f"{P}.store", "lists a value twice: 1"),
     "no values": (product(store=[]), f"{P}.store", "must not be empty"),
     "values that are no list": (product(store=1), f"{P}.store", "must be a list"),
@@ -342,3 +345,34 @@ def test_a_grid_has_no_column_for_the_other_group(shop: Shop, call: Call, wide: 
     said = call("plan", path)
     assert said.code == code
     assert wide is ("has a group of all other keys, which is in no column of a grid" in said.err)
+
+
+def test_clamps_by_partition_and_parties_are_refused_beside_other(shop: Shop, call: Call) -> None:
+    pa.parquet.write_table(pa.table({"product": ["p0"], "most": [1.0]}), shop.folder / "most.parquet")
+    clamped = {"kind": "sum", "column": "price", "min_value": 0, "max_value": {"lookup": "most", "default": 1}}
+    partitions = {"public": [["p0"]], "other": True}
+    by_lookup = {"lookup": {"parquet": "most.parquet", "on": "product"}}
+    said = call("plan", shop.write(**by_lookup, stages={"s": stage(partitions=partitions, metrics={"paid": clamped})}))
+    assert said.code == 2
+    assert "stages.s.partitions.other: makes one partition of keys whose rows have different bounds" in said.err
+    members = {name: {"address": f"{name}.example.org:4433"} for name in ("north", "south")}
+    notary = {"notary": {"address": "notary.example.org:4433", "rows": False}}
+    together = {"parties": {"people": "disjoint", "members": {**members, **notary}}}
+    said = call("plan", shop.write(**together, stages={"s": stage(partitions=partitions)}))
+    assert said.code == 2
+    assert ": parties: cannot be combined with the partition of all other keys" in said.err
+
+
+def test_a_statement_takes_a_list_and_all_others(shop: Shop, call: Call) -> None:
+    (shop.folder / "keys.csv").write_text("product\np0\np1\n")
+    given = [
+        "sql", "SELECT product, count(*) AS n FROM orders GROUP BY product", "--dataset", "shop", "--unit", "customer",
+        "--epsilon", 1, "--delta", 1e-6, "--source", shop.folder / "data" / "*.parquet", "--plan", "--other",
+        "--max-partitions-contributed", 2, "--max-contributions-per-partition", 2,
+    ]  # fmt: skip
+    said = call(*given, "--public-file", shop.folder / "keys.csv")
+    assert said.code == 0, said.err
+    assert "product_is_other is true" in " ".join(said.out.split())
+    said = call(*given)
+    assert said.code == 2
+    assert "--other: needs a list of groups; add --public-file FILE" in said.err

@@ -338,11 +338,16 @@ def test_a_job_with_another_ending_is_found(wrong: Any, call: Call) -> None:
     assert "name a job file" in call("plan", "nothing-of-that-name").err
 
 
-def test_what_a_unit_of_several_columns_and_a_row_id_mean_is_noted_where_they_are_written(shop: Shop, call: Call) -> None:
+def test_what_a_unit_of_several_columns_and_a_row_id_mean_is_noted_where_they_are_written(
+    shop: Shop, call: Call
+) -> None:
     said = call("plan", shop.write(privacy_unit=["customer", "store"], row_id="note"))
     assert said.code == 0
     notes = " ".join(said.err.split())
-    assert "privacy_unit: protects each combination of customer and store, not each customer or each store by itself" in notes
+    assert (
+        "privacy_unit: protects each combination of customer and store, not each customer or each store by itself"
+        in notes
+    )
     assert "row_id: tells the rows of one unit apart; it does not remove copies" in notes
     plain = call("plan", shop.write())
     assert "row_id" not in plain.err
