@@ -217,7 +217,7 @@ def chosen_bounds(data: Data, runs: int) -> Iterator[tuple[bool, StagePlan, tupl
     private = dataclasses.replace(stage, query=dataclasses.replace(stage.query, partitions=dp.PrivatePartitions()))
     for number in range(runs):
         if number % SAME_GROUPS == 0:
-            rows = partition_groups.of(data.rows, ["partition"], ["unit", "value"], salt=number)
+            rows = partition_groups.of(data.rows, stage.layout, ["unit", "value"], salt=number)
             everything = totals(first, rows)
         table = draw_release(everything, first)
         for guess, asked in ((False, stage), (True, private)):

@@ -128,7 +128,7 @@ class PrivateAggregate(ReleaseTransform):
         Raises:
             RequestError: the type of a partition column is unknown, or none that rows have.
         """
-        for column in self.stage.query.partition_columns:
+        for column in self.stage.query.partition_by:
             if column not in self._known:
                 raise RequestError(
                     field=f"types[{column!r}]",

@@ -159,6 +159,18 @@ def encoded(column: pa.Array | pa.ChunkedArray, texts: Texts | None = None) -> p
     return pa.DictionaryArray.from_arrays(indices.cast(narrow), values.dictionary)
 
 
+def null_unless(column: pa.Array, mask: NDArray[np.bool_]) -> pa.Array:
+    """An encoded column, null where a mask is false.
+
+    >>> null_unless(encoded(pa.array(["a", "b"])), np.array([False, True])).to_pylist()
+    [None, 'b']
+    """
+    if pa.types.is_null(column.type):
+        return column
+    indices = pc.if_else(pa.array(mask), column.indices, pa.scalar(None, column.indices.type))
+    return pa.DictionaryArray.from_arrays(indices, column.dictionary)
+
+
 def _short(
     column: pa.Array | pa.ChunkedArray,
     *,

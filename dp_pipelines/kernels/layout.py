@@ -63,6 +63,8 @@ class Layout:
         amounts: (column, end) of each sum of which a unit's whole amount is measured, whatever the bounds keep of it.
         max_partitions, max_rows_per_partition: bounds of one unit (L0, Linf).
         max_rows: bound on a unit's rows in all; replaces the two above.
+        other: whether rows of unlisted partitions are one more, whose key is null: the last partition column, which no table has,
+            tells it from a listed null.
         public: the public partitions, or one sequence of values (or an array) per partition column; None: they are private; empty
             for everything; a `KeyFile`, of which rows of a few unlisted partitions may stay until the release.
     """
@@ -81,6 +83,7 @@ class Layout:
     max_rows_per_partition: int = 1
     max_rows: int | None = None
     public: ListedKeys | KeyFile | None = None
+    other: bool = False
 
     def __post_init__(self) -> None:
         if self.public is not None and not isinstance(self.public, (ListedKeys, KeyFile)):
@@ -90,6 +93,11 @@ class Layout:
     def unit_names(self) -> list[str]:
         """Wire names of the unit's columns."""
         return [f"u{i}" for i in range(len(self.units))]
+
+    @property
+    def read_partitions(self) -> tuple[str, ...]:
+        """The partition columns that tables of events have."""
+        return self.partitions[:-1] if self.other else self.partitions
 
     @property
     def partition_names(self) -> list[str]:
@@ -102,8 +110,19 @@ class Layout:
             places = pa.array(np.zeros(table.num_rows, np.int16))
             return {"p0": pa.DictionaryArray.from_arrays(places, everything())}
         texts = texts if self.public is None else None
-        named = zip(self.partition_names, self.partitions, strict=True)
-        return {name: keys.encoded(table.column(column), texts) for name, column in named}
+        named = zip(self.partition_names, self.read_partitions, strict=not self.other)
+        columns = {name: keys.encoded(table.column(column), texts) for name, column in named}
+        return self._with_other(columns) if self.other else columns
+
+    def _with_other(self, columns: dict[str, pa.Array]) -> dict[str, pa.Array]:
+        """The same keys, null where they are not listed, and whether they are not."""
+        flag, rows = self.partition_names[-1], len(columns["p0"])
+        places, listed = self.public_places(pa.table({**columns, flag: pa.array(np.zeros(rows, np.bool_))}))
+        known = places < listed
+        return {
+            **{name: keys.null_unless(column, known) for name, column in columns.items()},
+            flag: keys.encoded(pa.array(~known)),
+        }
 
     @property
     def listed(self) -> int:
@@ -187,7 +206,7 @@ class Layout:
             if wire.column(name).null_count:
                 valid = pc.is_valid(wire.column(name))
                 keep = valid if keep is None else pc.and_(keep, valid)
-        if self.public is not None and self.partitions:
+        if self.public is not None and self.partitions and not self.other:
             if isinstance(self.public, KeyFile):
                 inside = self._may_be_listed(wire, self.public)
             else:
@@ -252,7 +271,7 @@ def _of_types(columns: Sequence[pa.Array], listed: KeyPlaces) -> list[pa.Array]:
 def _check_columns(schema: pa.Schema, layout: Layout) -> None:
     numbers = [column for column, _ in (*layout.values, *layout.summands, *layout.amounts)]
     numbers += [column for moments in layout.moments for column in moments.columns]
-    names = [*layout.units, *layout.partitions, *numbers]
+    names = [*layout.units, *layout.read_partitions, *numbers]
     names += [c for c, _ in (*layout.cells, *layout.distinct, *layout.vectors)]
     if layout.row_id is not None:
         names.append(layout.row_id)
@@ -261,7 +280,7 @@ def _check_columns(schema: pa.Schema, layout: Layout) -> None:
             raise RequestError(field=f"column {name!r}", message="is not a column of the input, or not a single one")
     for name in layout.units:
         keys.check_key_type(schema.field(name).type, name, partition=False)
-    for name in layout.partitions:
+    for name in layout.read_partitions:
         keys.check_key_type(schema.field(name).type, name, partition=True)
     if layout.row_id is not None:
         keys.check_key_type(schema.field(layout.row_id).type, layout.row_id, partition=False)

@@ -225,4 +225,5 @@ def layout_of(query: Query, metrics: Mapping[str, Metric]) -> Layout:
         max_rows_per_partition=query.bounds.max_rows_per_partition,
         max_rows=query.bounds.max_contributions,
         public=query.partitions.columns if isinstance(query.partitions, PublicPartitions) else None,
+        other=query.other_column is not None,
     )

@@ -11,8 +11,9 @@ from collections.abc import Mapping, Sequence
 import pyarrow as pa
 
 from dp_pipelines.auto_bounds.value_bounds import COLUMN
-from dp_pipelines.kernels import keys, shard
+from dp_pipelines.kernels import shard
 from dp_pipelines.kernels.columns import gather
+from dp_pipelines.kernels.layout import Layout
 from dp_pipelines.metrics.base import Metric
 from dp_pipelines.query.query import ContributionBounds, PublicPartitions, Query
 
@@ -41,14 +42,15 @@ def query(
     )
 
 
-def of(table: pa.Table, partition_by: Sequence[str], columns: Sequence[str], salt: int) -> pa.Table:
+def of(table: pa.Table, layout: Layout, columns: Sequence[str], salt: int) -> pa.Table:
     """Some columns of the rows, and the group of each row's partition.
 
     >>> rows = pa.table({"customer": [7, 8, 9], "shop": ["a", "b", "a"]})
-    >>> found = of(rows, ["shop"], ["customer"], salt=1)
+    >>> layout = Layout(units=("customer",), partitions=("shop",), max_partitions=1)
+    >>> found = of(rows, layout, ["customer"], salt=1)
     >>> found.column_names, found["_all"][0] == found["_all"][2]
     (['customer', '_all'], True)
     """
-    numbers = shard.shard_numbers([keys.encoded(table.column(name)) for name in partition_by], salt, GROUPS)
+    numbers = shard.shard_numbers(list(layout.wire_keys(table).values()), salt, GROUPS)
     named = pa.DictionaryArray.from_arrays(pa.array(numbers), pa.array(NAMES, pa.string()))
     return table.select(list(columns)).append_column(COLUMN, gather.decoded(named))

@@ -91,7 +91,8 @@ def query_to_json(query: Query) -> dict[str, Any]:
             condition |= {end: repr(condition[end]) for end in ("low", "high")}
         fields["partitions"] = {"sorted_list": query.partitions.keys.digest, "having": conditions}
     elif isinstance(query.partitions, PublicPartitions):
-        fields["partitions"] = {"public": json_digest.keys_to_json(query.partitions.keys)}
+        other = {"other": True} if query.partitions.other else {}  # plans without it keep their digests
+        fields["partitions"] = {"public": json_digest.keys_to_json(query.partitions.keys), **other}
     else:
         fields["partitions"] = {"private": dataclasses.asdict(query.partitions)}
     return fields
@@ -251,6 +252,8 @@ def stage_to_json(stage: StagePlan, share: float, expect: "Expectation | None") 
         described["selection"] = {"strategy": "public", "threshold": None, "half_keep_users": None}
         if stage.query.is_total:
             described["selection"]["total"] = True
+        if stage.query.other_column is not None:
+            described["selection"]["other"] = stage.query.other_column
     else:
         described["selection"] = {
             "strategy": stage.selection.strategy,

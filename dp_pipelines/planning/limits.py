@@ -124,7 +124,7 @@ def _clamp(metric: Metric, column: str, low: float, high: float) -> str:
 
 def _groups(query: Query) -> str:
     """What groups are of, where there is more than one."""
-    columns = [column for column in query.partition_columns if column != value_bounds.COLUMN]
+    columns = [column for column in query.partition_by if column != value_bounds.COLUMN]
     return f" by {_listed(columns)}" if columns else ""
 
 
@@ -132,7 +132,7 @@ def _all_listed(query: Query) -> bool:
     """Whether a unit may be in every public partition."""
     if isinstance(query.partitions, LargeList):  # a few unlisted ones take places too
         return False
-    return isinstance(query.partitions, PublicPartitions) and len(query.partitions.keys) <= query.bounds.max_partitions
+    return isinstance(query.partitions, PublicPartitions) and query.partitions.count <= query.bounds.max_partitions
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -155,7 +155,7 @@ class StagePlan:
         """
         known = dict(zip(types.names, types.types, strict=True)) if isinstance(types, pa.Schema) else types
         known = declared_types(known) if known else {}
-        for column in self.query.partition_columns:
+        for column in self.query.partition_by:
             if column not in known:
                 hint = nearest(column, known, "known columns") or f'write e.g. {{"{column}": "string"}}'
                 raise RequestError(field=f"types[{column!r}]", message="is missing, and partitions", hint=hint)
@@ -389,6 +389,7 @@ def _layout(query: Query, released: dict[str, Statistic]) -> Layout:
         max_rows_per_partition=query.bounds.max_rows_per_partition,
         max_rows=query.bounds.max_contributions,
         public=query.partitions.columns if isinstance(query.partitions, PublicPartitions) else None,
+        other=query.other_column is not None,
         cells=tuple(cells_of(list(released.values()))),
         distinct=tuple(distinct_of(list(released.values()))),
         vectors=tuple((s.column or "", s.vectors) for s in vectors if isinstance(s.vectors, VectorLattice)),

@@ -168,7 +168,7 @@ class BestKind(StageKind):
     def candidates(self) -> int:
         """How many partitions are chosen from."""
         assert isinstance(self.query.partitions, PublicPartitions)
-        return len(self.query.partitions.keys)
+        return self.query.partitions.count
 
     def ways(self, delta: float) -> Iterator[Way]:
         yield "laplace", self.choice.mechanism

@@ -248,7 +248,7 @@ def _warning(
     listed = ""
     partitions = stage.query.partitions
     if isinstance(partitions, PublicPartitions) and partitions.all_published and not stage.query.is_total:
-        listed = f"; all {len(partitions.keys):,} public partitions are published all the same"
+        listed = f"; all {partitions.count:,} public partitions are published all the same"
     return {"metrics": list(told), "words": f"mostly noise {where}: {named}{listed}; {ADVICE}"}
 
 

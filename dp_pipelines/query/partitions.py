@@ -5,6 +5,7 @@ In: what the owner declares. Out: frozen descriptions. Holds: nothing here depen
 """
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
@@ -14,6 +15,9 @@ from dp_pipelines.kernels.columns.listed_keys import ListedKeys
 
 if TYPE_CHECKING:
     from dp_pipelines.query.query import Query
+
+OTHER = "_is_other"
+"""The end of the name of the column that tells the partition of all other keys from a listed key of nulls."""
 
 Strategy = Literal["auto", "truncated_geometric", "laplace", "gaussian", "weighted_gaussian", "sips"]
 """How partitions are selected: see `dp_pipelines.selection`."""
@@ -65,18 +69,25 @@ class PublicPartitions:
     Args:
         keys: one tuple of plain values for each partition, in the order of `partition_by`; None is a null. The order of the
             tuples means nothing.
+        other: whether rows with keys that are not listed are one more partition. Its key is null, and True in the column
+            `<column>_is_other` that is published beside the columns of `partition_by`.
 
     >>> PublicPartitions(keys=[("north", 1), ("south", 1)]).keys
     (('north', 1), ('south', 1))
+    >>> PublicPartitions(keys=[("north",), ("south",)], other=True).columns
+    (('north', False), ('south', False), (None, True))
     """
 
     keys: Sequence[Sequence[Any]]
+    other: bool = False
 
     def __post_init__(self) -> None:
         if not isinstance(self.keys, ListedKeys):
             self._check_tuples()
         if not self.keys:
             raise RequestError(field="public", message="must name at least one partition")
+        if not isinstance(self.other, bool):
+            raise RequestError(field="other", message="must be true or false")
 
     def _check_tuples(self) -> None:
         if isinstance(self.keys, (str, bytes)) or not isinstance(self.keys, Sequence):
@@ -96,23 +107,65 @@ class PublicPartitions:
         return True
 
     @property
-    def columns(self) -> ListedKeys:
-        """The list by column, as layouts hold it: in an order that does not depend on the order in which it was declared."""
+    def count(self) -> int:
+        """How many partitions there are."""
+        return len(self.keys) + self.other
+
+    @property
+    def listed(self) -> ListedKeys:
+        """The declared keys by column, in an order that does not depend on the order in which they were declared."""
         listed = self.keys if isinstance(self.keys, ListedKeys) else ListedKeys(tuple(zip(*self.keys, strict=True)))
         return listed.in_order
+
+    @property
+    def columns(self) -> ListedKeys:
+        """All partitions by column, as layouts hold them: those of `listed`, and the one of other keys."""
+        return self._with_other if self.other else self.listed
+
+    @functools.cached_property
+    def _with_other(self) -> ListedKeys:
+        return self.listed.with_other
 
     def check(self, query: "Query") -> None:
         """Refuse keys that are none of a query's partitions.
 
         Raises:
-            RequestError: one has not as many values as there are partition columns.
+            RequestError: one has not as many values as there are columns in `partition_by`.
         """
-        listed, width = self.keys, len(query.partition_columns)
+        listed, width = self.keys, len(query.partition_by)
         for index, key in enumerate(listed[:1] if isinstance(listed, ListedKeys) else listed):
             if len(key) != width:
                 message = f"must have {width} values, one for each column of partition_by"
                 raise RequestError(field=f"public[{index}]", message=message)
 
+    def check_other(self, query: "Query") -> None:
+        """Refuse what cannot be combined with one partition of all other keys.
+
+        Raises:
+            RequestError: with field, message and hint.
+        """
+        for field, why in _NOT_WITH_OTHER.items():
+            if getattr(query, field) is not None:
+                message = f"cannot be combined with the partition of all other keys, {why}"
+                raise RequestError(field=field, message=message, hint="drop it, or drop other: true")
+        if query.scales:
+            message = "makes one partition of keys whose rows have different bounds"
+            raise RequestError(field="other", message=message, hint="write the bounds as numbers, or drop other: true")
+        added = query.other_column or ""
+        read = next((column for column in query.columns if column.casefold() == added.casefold()), None)
+        if read is not None:
+            message = f"adds a column {added!r}, and the stage reads {read!r}"
+            raise RequestError(field="other", message=message, hint="rename that column, in a job file under columns:")
+
+
+_NOT_WITH_OTHER = {
+    "rollup": "which is in no group of a coarser level: of private partitions, the rest of a rollup has all others",
+    "compare": "which is no arm",
+    "best": "which is none to choose",
+    "windows": "which would be another one in each window",
+    "parties": "which each of them would find in rows of its own",
+}
+"""Fields of a query beside which `other` is refused, and why."""
 
 UNSAID = PrivatePartitions()
 """What partitions are where nothing is said of them."""

@@ -26,6 +26,7 @@ from dp_pipelines.query.kept import MOST_COLUMNS as MOST_KEPT
 from dp_pipelines.query.kept import Kept
 from dp_pipelines.query.parties import Parties
 from dp_pipelines.query.partitions import EVERYTHING as EVERYTHING
+from dp_pipelines.query.partitions import OTHER
 from dp_pipelines.query.partitions import UNSAID as UNSAID
 from dp_pipelines.query.partitions import PrivatePartitions as PrivatePartitions
 from dp_pipelines.query.partitions import PublicPartitions as PublicPartitions
@@ -58,13 +59,15 @@ class Query:
     """One partitioned release: what is counted, summed and averaged, over which partitions, for which privacy unit.
 
     Args:
-        privacy_unit: the column(s) that identify whom the guarantee protects. Rows where one of them is null are dropped.
+        privacy_unit: the column(s) that identify whom the guarantee protects. Rows where one of them is null are dropped. Of
+            several columns each combination of values is protected, and not each of its members by itself.
         partition_by: the column(s) whose values are the partitions; no floats. A null is a value of its own. Empty: the total,
             one public partition that holds all rows, published as one row without key columns.
         bounds: how much one unit may contribute. Left out, each run of `dp-pipelines run` chooses it from noisy histograms.
         metrics: what is released for each partition, by name. Empty: the partitions alone are released, which must be private.
-        partitions: private (selected from the data) or public (a list). Not for a total.
-        row_id: a column that tells rows of one unit apart; where it is given, the choice of rows follows it.
+        partitions: private (selected from the data) or public (a list, and perhaps one group of all other keys). Not for a total.
+        row_id: a column that tells rows of one unit apart; where it is given, the choice of rows follows it. It does not remove
+            copies: rows with the same value all count.
         top: publishes only the partitions with the largest released values.
         best: publishes which public partitions are best, and nothing else: no metrics.
         kept: releases what the bounds cut off and how sound the rows are, for a share of the stage's budget.
@@ -131,6 +134,8 @@ class Query:
             settled = {name: metric.settled(**bounds) for name, metric in self.metrics.items()}
             object.__setattr__(self, "metrics", FrozenMapping(settled))
         self._check_auto()
+        if isinstance(self.partitions, PublicPartitions) and self.partitions.other:
+            self.partitions.check_other(self)
         self._check_top()
         self._check_best()
         self._check_kept()
@@ -260,7 +265,7 @@ class Query:
         if RANK in self.partition_columns:
             message = f"would publish column {RANK!r} twice"
             raise RequestError(field="best", message=message, hint="rename the partition column")
-        self.best.check(len(self.partitions.keys))
+        self.best.check(self.partitions.count)
         self._check_bounds("best.by", self.best.metric)
 
     def _check_kept(self) -> None:
@@ -355,8 +360,15 @@ class Query:
 
     @property
     def partition_columns(self) -> tuple[str, ...]:
-        """The columns of the partition."""
-        return tuple(self.partition_by)
+        """The columns of the partition as they are published: those of `partition_by`, and one that tells other keys apart."""
+        return (*self.partition_by, *([] if self.other_column is None else [self.other_column]))
+
+    @property
+    def other_column(self) -> str | None:
+        """The column that is true for the partition of all keys that are not listed; None where there is none."""
+        if not isinstance(self.partitions, PublicPartitions) or not self.partitions.other:
+            return None
+        return "_".join(self.partition_by) + OTHER
 
     @property
     def is_total(self) -> bool:
@@ -405,7 +417,7 @@ class Query:
     @property
     def columns(self) -> tuple[str, ...]:
         """All columns that must be read, each once."""
-        listed = [*self.unit_columns, *self.partition_columns, *self.value_columns]
+        listed = [*self.unit_columns, *self.partition_by, *self.value_columns]
         if self.row_id is not None:
             listed.append(self.row_id)
         return tuple(dict.fromkeys(listed))

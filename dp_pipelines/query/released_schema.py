@@ -25,7 +25,8 @@ def released_schema(query: Query, available: pa.Schema) -> pa.Schema:
     >>> released_schema(query, pa.schema([("region", pa.string())])).names
     ['region', 'orders', 'orders_stddev']
     """
-    fields = [(column, keys.plain_type(available.field(column).type)) for column in query.partition_columns]
+    fields = [(column, keys.plain_type(available.field(column).type)) for column in query.partition_by]
+    fields += [(column, pa.bool_()) for column in query.partition_columns[len(fields) :]]
     if query.best is not None:
         fields.append((RANK, pa.int64()))
     if query.rollup is not None:

@@ -45,7 +45,7 @@ def choose(stage: StagePlan, histograms: StagePlan, table: pa.Table) -> dict[str
                 law=histograms.choices.noises[needed.name].law,
                 multiple=_multiple(stage, metric),
                 centred=stage.basis(metric).centred,
-                partitions=len(partitions.keys) if isinstance(partitions, PublicPartitions) else None,
+                partitions=partitions.count if isinstance(partitions, PublicPartitions) else None,
                 rows_beyond=stage.query.bounds.max_rows / histograms.query.bounds.max_rows,
                 low=None if getattr(metric, "min_value", None) == AUTO else metric.family[1],  # type: ignore[index]
                 high=None if metric.max_is_auto else metric.family[2],  # type: ignore[index]
@@ -82,7 +82,7 @@ def contributions(stage: StagePlan, histograms: StagePlan, table: pa.Table) -> t
         _sizes(histograms, table, joint_bounds.HISTOGRAM),
         candidates=(bounds.candidates, bounds.row_candidates),
         effects=_joint_effects(stage),
-        public=len(listed.keys) if isinstance(listed, PublicPartitions) else None,
+        public=listed.count if isinstance(listed, PublicPartitions) else None,
         estimates=stage.query.kept is not None,
     )
     return partitions if bounds.auto_partitions else None, rows
@@ -124,7 +124,7 @@ def _partitions(stage: StagePlan, histogram: StagePlan, table: pa.Table) -> int:
         stddev=noise.stddev,
         law=histogram.choices.noises[needed.name].law,
         effects=[effect for _, effect in _effects(stage)],
-        partitions=len(listed.keys) if isinstance(listed, PublicPartitions) else None,
+        partitions=listed.count if isinstance(listed, PublicPartitions) else None,
     )
 
 

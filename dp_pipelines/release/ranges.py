@@ -60,6 +60,7 @@ ABOVE = "not above the finest groups, where a unit counts once, however many of 
 CLIPPED = "which share of sums of units is clipped is not measured"
 BOTH_WAYS = "neither end of its clamp is 0, so that clamping may make it larger or smaller"
 SHRUNK = "it is pulled towards the other groups"
+OTHER_KEYS = "of the group of all other keys, which may lose more than twice the average share"
 TAKEN = "another column has the name of one of its columns"
 """Why a metric has no estimate and no high end."""
 
@@ -193,16 +194,21 @@ class MetricRange:
         """Half the length of an error bar, in standard deviations."""
         return LAPLACE_BAR if "laplace" in self.law else ERROR_BAR
 
-    def of(self, values: Floats, stddevs: Floats, totals: Flags, above: Flags) -> Ranges:
+    def of(self, values: Floats, stddevs: Floats, totals: Flags, above: Flags, others: Flags) -> Ranges:
         """Return the ranges of the rows of a table.
 
         Args:
             values, stddevs: its numbers and their deviations; NaN for none.
             totals, above: which rows are totals, and of levels between these and the finest groups.
+            others: which rows are of all keys that are not listed, of which nobody knows how much is cut off.
         """
         values, bars = self.sign * values, self.bar * stddevs
         found = self._of(values, bars, self.of_groups, GROUP)
-        for rows, kept, times in ((totals, self.of_total, TOTAL), (above, self.above, GROUP)):
+        for rows, kept, times in (
+            (totals, self.of_total, TOTAL),
+            (above, self.above, GROUP),
+            (others, None, GROUP),
+        ):
             part = self._of(values, bars, kept, times)
             found = Ranges(
                 estimate=np.where(rows, part.estimate, found.estimate),
@@ -251,7 +257,9 @@ def of_stage(query: Query, described: Mapping[str, Any], *, chosen: bool = False
         range_ = (
             MetricRange(sign=0, why=CHOSEN) if chosen or query.top is not None else _of_metric(metric, query, figures)
         )
-        found[name] = dataclasses.replace(range_, law=str(described["metrics"][name]["noise"]))
+        why = OTHER_KEYS if range_.sign and query.other_column is not None else ""
+        law = str(described["metrics"][name]["noise"])
+        found[name] = dataclasses.replace(range_, law=law, why=range_.why or why)
     return found
 
 
@@ -384,7 +392,7 @@ def _all_groups_kept(query: Query) -> bool:
     listed = query.partitions
     if not isinstance(listed, PublicPartitions) or query.bounds.max_contributions is not None:
         return False
-    return len(listed.keys) <= query.bounds.max_partitions
+    return listed.count <= query.bounds.max_partitions
 
 
 def with_columns(table: pa.Table, query: Query, found: Mapping[str, MetricRange]) -> pa.Table:
@@ -396,12 +404,15 @@ def with_columns(table: pa.Table, query: Query, found: Mapping[str, MetricRange]
         found: what `of_stage` gave.
     """
     totals, above = _levels(table, query)
+    others = np.zeros(table.num_rows, np.bool_)
+    if query.other_column is not None:
+        others = np.asarray(table.column(query.other_column).to_numpy(), np.bool_)
     nothing = pa.nulls(table.num_rows, pa.float64())
     for name, columns in range_columns(query).items():
         made = [nothing] * 3
         if found[name].sign:
             values, stddevs = (_floats(table.column(column)) for column in (name, f"{name}_stddev"))
-            ranges = found[name].of(values, stddevs, totals, above)
+            ranges = found[name].of(values, stddevs, totals, above, others)
             made = [pa.array(numbers, from_pandas=True) for numbers in (ranges.estimate, ranges.low, ranges.high)]
         for column, numbers in zip(columns, made, strict=True):
             table = table.append_column(column, numbers)

@@ -19,11 +19,15 @@ from numpy.typing import NDArray
 from dp_pipelines.metrics import registry
 from dp_pipelines.query.best import RANK
 from dp_pipelines.query.order_by import SortColumn
+from dp_pipelines.query.partitions import OTHER
 from dp_pipelines.query.range_columns import ENDS
 from dp_pipelines.release.shown_rows import in_order
 from dp_pipelines.report.key_text import key_text, label
 from dp_pipelines.report.key_times import begin_weeks, days_of, numbered_times, over_the_turn, written_dates
 from dp_pipelines.report.numbers import ERROR_BAR
+
+OTHER_KEYS = "other"
+"""What the partition of all keys that are not listed is called."""
 
 Floats = NDArray[np.float64]
 Codes = NDArray[np.int64]
@@ -45,6 +49,7 @@ class Key:
         grain: of dates and timestamps, what all of them begin: a year, a month, a day, a minute.
         counted: whether `days` are numbers of weeks, hours and the like, as they stand in the column.
         turns: whether they run over the turn of a year: then `days` of those after it go on counting.
+        other: the code of all keys that are not listed; its value is null. None where no row is of them.
     """
 
     name: str
@@ -54,14 +59,23 @@ class Key:
     grain: Grain | None = None
     counted: bool = False
     turns: bool = False
+    other: int | None = None
+
+    def is_other(self, row: int) -> bool:
+        """Return True if a row is that of all keys that are not listed."""
+        return self.other is not None and int(self.codes[row]) == self.other
 
     def text(self, code: int) -> str | None:
         """The value of a code, a time of day only where it says something; None for null."""
+        if code == self.other:
+            return OTHER_KEYS
         text = key_text(self.values[int(code)])
         return text if text is None or self.grain in (None, "minute") else text[: GRAINS["day"]]
 
     def short(self, code: int) -> str:
         """The value of a code as a label on a plot: of times no more than tells one from the other."""
+        if code == self.other:
+            return OTHER_KEYS
         text = key_text(self.values[int(code)])
         return label(text if text is None or self.grain is None else text[: GRAINS[self.grain]])
 
@@ -211,9 +225,10 @@ def of_table(table: pa.Table, partition_by: Sequence[str] | None = None) -> Publ
         metrics = [n for n in names if f"{n}_stddev" in names]
         beside = {f"{metric}_{part}" for metric in metrics for part in ("stddev", *ENDS)}
         keys = [n for n in names if n not in metrics and n not in beside]
+    keys, others = _without_flag(table, keys)
     return Published(
         table=table,
-        keys=tuple(_key(name, table.column(name)) for name in keys),
+        keys=tuple(_key(name, table.column(name), others) for name in keys),
         metrics=tuple(
             Numbers(
                 name=n,
@@ -407,7 +422,33 @@ def largest_groups(group: Codes, metric: Numbers, most: int) -> Codes:
     return np.argsort(-totals, kind="stable")[:most]
 
 
-def _key(name: str, column: pa.ChunkedArray) -> Key:
+def _without_flag(table: pa.Table, keys: list[str]) -> tuple[list[str], NDArray[np.bool_] | None]:
+    """The keys without the column that is true for all keys that are not listed, and its values; None if there is none."""
+    for count in (len(keys) - 1, len(keys)):
+        flag = "_".join(keys[:count]) + OTHER
+        if not count or keys[count:] not in ([], [flag]) or flag not in table.column_names:
+            continue
+        if pa.types.is_boolean(table.schema.field(flag).type):
+            rows = np.asarray(table.column(flag).to_numpy(), np.bool_)
+            if all(table.column(name).is_null().to_numpy()[rows].all() for name in keys[:count]):
+                return keys[:count], rows
+    return keys, None
+
+
+def _key(name: str, column: pa.ChunkedArray, others: NDArray[np.bool_] | None = None) -> Key:
+    key = _key_of_values(name, column)
+    if others is None or not others.any():
+        return key
+    return dataclasses.replace(
+        key,
+        values=pa.concat_arrays([key.values, pa.nulls(1, key.values.type)]),
+        codes=np.where(others, len(key.values), key.codes),
+        days=None if key.days is None else np.append(key.days, np.nan),
+        other=len(key.values),
+    )
+
+
+def _key_of_values(name: str, column: pa.ChunkedArray) -> Key:
     array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     if isinstance(array, pa.ChunkedArray):  # Arrow before 21 gives a chunked array with one chunk or none
         array = array.chunk(0) if array.num_chunks else pa.array([], array.type)

@@ -28,6 +28,7 @@ from dp_pipelines.report.numbers import error_bar_parts, public_number
 from dp_pipelines.report.pages import mapping, sequence, text
 from dp_pipelines.report.range_text import HEADING, estimate_in_words, range_in_words
 from dp_pipelines.report.released_table import (
+    OTHER_KEYS,
     Key,
     Lists,
     Numbers,
@@ -350,6 +351,7 @@ def _selection(selection: Any) -> dict[str, Any]:
     return {
         "known": bool(found),
         "public": found.get("strategy") == "public",
+        "other": "other" in found,
         "best": public_number(candidates) if (candidates := _finite(found.get("candidates"))) is not None else None,
         "half": None if half is None else public_number(math.ceil(half)),
         "least": public_number(least) if least is not None and least > 1 else None,
@@ -423,7 +425,7 @@ def _range_column(name: str, truth: Truth, cells: Sequence[dict[str, Any]]) -> d
 
 
 def _key_cell(key: Key, row: int, words: Words) -> str | Markup | None:
-    said = words(key.name, row)
+    said = OTHER_KEYS if key.is_other(row) else words(key.name, row)
     return key.text(int(key.codes[row])) if said is None else Markup('<i class="nothing">{}</i>').format(said)
 
 

@@ -81,7 +81,7 @@ def of_wire(layout: Layout, types: Types) -> int:
     features = sum(len(moments.columns) for moments in layout.moments)
     size = sum(map(typed, layout.units)) + (typed(layout.row_id) if layout.row_id is not None else 0)
     # A partition is a code, beside a dictionary that holds each key of a piece once.
-    size += sum(OFFSET_BYTES + typed(name) // 2 for name in layout.partitions) or OFFSET_BYTES
+    size += sum(OFFSET_BYTES + typed(name) // 2 for name in layout.read_partitions) or OFFSET_BYTES
     size += 4 * numbers + 8 * len(layout.summands) + 2 * features
     size += sum(OFFSET_BYTES + typed(column) for column, _ in layout.distinct)
     size += sum(4 * vectors.size for _, vectors in layout.vectors)

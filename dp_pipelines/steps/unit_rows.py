@@ -40,6 +40,7 @@ def layout_of(query: Query) -> Layout:
         summands=((joint_bounds.COLUMN, partitions_per_unit.ONE),) if query.bounds.auto_rows else (),
         max_partitions=query.bounds.max_partitions,
         public=query.partitions.columns if isinstance(query.partitions, PublicPartitions) else None,
+        other=query.other_column is not None,
     )
 
 

@@ -53,6 +53,7 @@ class CsvLayout:
         numbers: the released ones.
         compared: the columns of numbers of a comparison of arms.
         levels, ranks: whether the table has several levels of partitions, or the best ones only.
+        other: whether one partition is that of all keys that are not listed.
         listed: the public partitions, where all of them are published.
     """
 
@@ -61,6 +62,7 @@ class CsvLayout:
     compared: tuple[str, ...] = ()
     levels: bool = False
     ranks: bool = False
+    other: bool = False
     listed: Sequence[Sequence[Any]] | None = None
 
 
@@ -91,7 +93,8 @@ def layout_of(query: Query, *, all_rows: bool = True) -> CsvLayout:
         numbers=tuple(numbers),
         levels=query.rollup is not None,
         ranks=query.best is not None,
-        listed=partitions.keys if all_listed and isinstance(partitions, PublicPartitions) else None,
+        other=query.other_column is not None,
+        listed=partitions.columns if all_listed and isinstance(partitions, PublicPartitions) else None,
     )
 
 

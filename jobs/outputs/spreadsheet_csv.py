@@ -80,6 +80,9 @@ class SpreadsheetCsv(CsvText):
         if layout.levels or layout.ranks:
             what = "levels of a rollup" if layout.levels else "the best partitions only"
             yield "wide", f"has {what}, which are no grid", "drop wide: true, or put the stage into a job of its own"
+        elif layout.other:
+            message = "has a group of all other keys, which is in no column of a grid"
+            yield "wide", message, "drop other: true, or wide: true, or put the stage into a job of its own"
         elif len(layout.keys) < 2:
             message = "has fewer than two columns in partition_by, and the last one becomes columns"
             yield "wide", message, "add one, drop wide: true, or put the stage into a job of its own"

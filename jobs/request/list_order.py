@@ -24,6 +24,7 @@ _CSV: tuple[Keys, ...] = (("source",), ("tables", "*"), *_LOOKUPS, ("stages", "*
 
 WITHOUT_ORDER: dict[Keys, Callable[[Any], Any]] = {
     ("stages", "*", "partitions", "public"): _by_text,
+    ("stages", "*", "partitions", "public", "product", "*"): _by_text,
     ("stages", "*", "pairs"): feature_pairs.in_order,
     ("outputs", "files"): _by_text,
     **{(*of, "nulls"): _by_text for of in _CSV},
@@ -51,6 +52,7 @@ WITH_ORDER: dict[Keys, str] = {
     ("stages", "*", "partition_by"): "published columns have this order",
     ("stages", "*", "order_by"): "the first one decides first",
     ("stages", "*", "partitions", "public", "*"): "the parts of a key, as in partition_by",
+    ("stages", "*", "partitions", "public", "product", "*", "range"): "the first and the last value",
     ("stages", "*", "rollup"): "levels are published in this order",
     ("stages", "*", "rollup", "levels"): "the same",
     ("stages", "*", "rollup", "*"): "the columns of a level, as in partition_by",
@@ -91,8 +93,9 @@ def without_order(job: dict[str, Any]) -> dict[str, Any]:
     """
     for path, ordered in WITHOUT_ORDER.items():
         for holder in _holders(job, path[:-1]):
-            if isinstance(holder.get(path[-1]), list):
-                holder[path[-1]] = ordered(holder[path[-1]])
+            for key in list(holder) if path[-1] == "*" else [path[-1]]:
+                if isinstance(holder.get(key), list):
+                    holder[key] = ordered(holder[key])
     return job
 
 

@@ -19,6 +19,7 @@ from dp_pipelines.jobs.spec import job_parameters
 from dp_pipelines.jobs.spec.content import Path
 from dp_pipelines.jobs.spec.job_file import JobFile, Stage
 from dp_pipelines.jobs.spec.job_parameters import Value
+from dp_pipelines.jobs.spec.public_keys import MOST_PUBLIC, ProductModel
 from dp_pipelines.jobs.spec.validation_errors import raise_all
 from dp_pipelines.kernels import keys
 from dp_pipelines.kernels.columns import column_types as kinds
@@ -32,9 +33,6 @@ from dp_pipelines.query.kept import BESIDE_AUTO, Kept
 from dp_pipelines.query.large_list import Condition, LargeList
 from dp_pipelines.query.query import PrivatePartitions, PublicPartitions, Query
 from dp_pipelines.report.key_text import visible
-
-MOST_PUBLIC = 10_000_000
-"""Rows of a public list."""
 
 
 def queries(
@@ -95,9 +93,9 @@ def queries(
 
 def _place_of(field: str, stage: tuple[str, ...]) -> tuple[str, ...]:
     """Where in the job file a field of a query stands."""
-    if field in ("privacy_unit", "row_id"):
+    if field in ("privacy_unit", "row_id", "parties"):
         return ()
-    if field == "public" or field.startswith("public["):
+    if field in ("public", "other") or field.startswith(("public[", "public.")):
         return (*stage, "partitions")
     if field == "strategy":
         return (*stage, "partitions", "private")
@@ -149,10 +147,12 @@ def _partitions(
         return _large_list(file, stage, declared.public_sorted_file, schema, values)
     if declared.private is not None:
         return declared.private.build()
+    if isinstance(declared.public, ProductModel):
+        return PublicPartitions(keys=declared.public.keys(stage.partition_by), other=declared.other)
     if declared.public is not None:
-        return PublicPartitions(keys=declared.public)
+        return PublicPartitions(keys=declared.public, other=declared.other)
     if declared.public_file is not None:
-        return PublicPartitions(keys=_listed(file, declared.public_file, stage.partition_by))
+        return PublicPartitions(keys=_listed(file, declared.public_file, stage.partition_by), other=declared.other)
     return PrivatePartitions()
 
 
@@ -218,11 +218,15 @@ def _listed(file: JobFile, name: str, columns: Sequence[str]) -> Sequence[tuple[
 def _wrong_columns(query: Query, schema: pa.Schema, stage: Path) -> list[tuple[Path, RequestError]]:
     """Where it stands, and what is wrong, for each column that cannot play its part."""
     found: list[tuple[Path, RequestError]] = []
+    if query.other_column in schema.names:
+        message = f"adds a column {query.other_column!r}, which the rows have"
+        hint = "give partition_by a column of another name, defined under columns:"
+        found.append(((*stage, "partitions", "other"), RequestError(field="", message=message, hint=hint)))
 
     def note(path: Path, error: RequestError) -> None:
         found.append((path, RequestError(field="", message=f"{error.field} {error.message}", hint=error.hint)))
 
-    parts: list[tuple[str, Path, bool]] = [(name, (*stage, "partition_by"), True) for name in query.partition_columns]
+    parts: list[tuple[str, Path, bool]] = [(name, (*stage, "partition_by"), True) for name in query.partition_by]
     parts += [(name, ("privacy_unit",), False) for name in query.unit_columns]
     parts += [(query.row_id, ("row_id",), False)] if query.row_id is not None else []
     for name, path, partition in parts:
@@ -247,17 +251,18 @@ def _wrong_columns(query: Query, schema: pa.Schema, stage: Path) -> list[tuple[P
 def _typed(query: Query, schema: pa.Schema) -> Query:
     """The query with its public list in the types of the columns, each partition once."""
     assert isinstance(query.partitions, PublicPartitions)
-    names = query.partition_columns
+    names = tuple(query.partition_by)
     kinds_of = [schema.field(name).type for name in names]
     try:
-        listed = PublicPartitions(keys=ListedKeys.of_arrays(query.partitions.columns.typed(names, kinds_of)))
-        doubled = listed.columns.places(names, kinds_of).has_doubles
+        plain = ListedKeys.of_arrays(query.partitions.listed.typed(names, kinds_of))
+        typed = dataclasses.replace(query.partitions, keys=plain)
+        doubled = typed.listed.places(names, kinds_of).has_doubles
     except RequestError as error:
         raise RequestError(field="", message=error.message, hint=error.hint) from None
     if doubled:
-        key = listed.columns.doubled(names, kinds_of) or ()
+        key = typed.listed.doubled(names, kinds_of) or ()
         named = ", ".join("null" if value is None else str(value) for value in key)
         raise RequestError(
             field="", message=f"lists a partition twice: [{visible(named, most=100)}]", hint="list each partition once"
         )
-    return dataclasses.replace(query, partitions=listed)
+    return dataclasses.replace(query, partitions=typed)

@@ -1,8 +1,10 @@
-"""Notes about how CSV files are written, where the job leaves something out that often goes wrong without an error.
+"""Notes about keys of a job that are often misread, and about how CSV files are written where the job leaves that out.
 
 In: a job. Out: sentences. Holds: they follow from the job file alone, so that they say nothing of the rows. Not covered: what
 the cells really are, which `dp-pipelines check` shows.
 """
+
+from collections.abc import Sequence
 
 from dp_pipelines.jobs.spec.job_file import Job
 from dp_pipelines.jobs.spec.source_models import SourceModel
@@ -20,12 +22,25 @@ def before_run(job: Job) -> list[str]:
 
 
 def before_plan(job: Job) -> list[str]:
-    """Return what `plan` says: the same, and which cells of text are null.
+    """Return what `plan` says: the same, which cells of text are null, what a unit of several columns and `row_id` mean.
 
     Args:
         job: what is asked for.
     """
-    return before_run(job) + [_encoding(key) for key, source in job.sources.items() if _may_be_latin(source)]
+    encodings = [_encoding(key) for key, source in job.sources.items() if _may_be_latin(source)]
+    units = [_of_several(job.unit)] if len(job.unit) > 1 else []
+    return before_run(job) + encodings + units + ([ROW_ID] if job.row_id is not None else [])
+
+
+ROW_ID = "row_id: tells the rows of one unit apart; it does not remove copies, and rows with the same row_id all count"
+
+
+def _of_several(unit: Sequence[str]) -> str:
+    members = " or ".join(f"each {column}" for column in unit)
+    return (
+        f"privacy_unit: protects each combination of {' and '.join(unit)}, not {members} by itself: somebody who is in several "
+        "loses as much for each"
+    )
 
 
 def _may_have_commas(source: SourceModel) -> bool:

@@ -18,6 +18,7 @@ from dp_pipelines.jobs.run.row_facts import FactsOfRows
 from dp_pipelines.jobs.run.tables_read import CountFiles, ShapeRows
 from dp_pipelines.jobs.sources.read_source import rows_of
 from dp_pipelines.kernels import sizes
+from dp_pipelines.kernels.layout import Layout
 from dp_pipelines.noise import entropy
 from dp_pipelines.plan_stages import kept_counts, partition_groups
 from dp_pipelines.plan_stages.reads import Groups, UnitFacts, UnitPartitionCounts
@@ -29,7 +30,7 @@ from dp_pipelines.steps.read_files import Shuffled
 from dp_pipelines.steps.release_stage import released
 from dp_pipelines.steps.stage_rows import ScaleValues, WithoutPartitions
 from dp_pipelines.steps.step import Step
-from dp_pipelines.steps.unit_rows import partitions_of_units, units_released, units_to_shards
+from dp_pipelines.steps.unit_rows import layout_of, partitions_of_units, units_released, units_to_shards
 from dp_pipelines.steps.whole_units import with_unit_columns
 from dp_pipelines.steps.write_examples import examples_written
 from dp_pipelines.steps.write_stage import WriteStage, written
@@ -39,17 +40,17 @@ class InGroups(Step):
     """Put rows into the groups of partitions in which a histogram of values is released.
 
     Args:
-        partition_by: the partition columns of the stage whose bounds are chosen.
+        layout: of the keys of the stage whose bounds are chosen.
         columns: what the stage of the histogram reads beside the group.
         salt: settles the groups.
     """
 
-    def __init__(self, partition_by: tuple[str, ...], columns: tuple[str, ...], salt: int) -> None:
-        self._partition_by, self._columns, self._salt = partition_by, columns, salt
+    def __init__(self, layout: Layout, columns: tuple[str, ...], salt: int) -> None:
+        self._layout, self._columns, self._salt = layout, columns, salt
 
     def process(self, element: pa.Table) -> Iterator[pa.Table]:
         """The same rows with their group."""
-        yield partition_groups.of(element, self._partition_by, self._columns, self._salt)
+        yield partition_groups.of(element, self._layout, self._columns, self._salt)
 
 
 Writer = Callable[[pathlib.Path, tuple[str, ...]], Step]
@@ -121,7 +122,7 @@ def build(
             case Groups(of=asked):
                 by = stage.query.partition_columns
                 others = tuple(column for column in stage.query.columns if column not in by)
-                seen = seen.each(f"Groups for {name}", InGroups(request.queries[asked].partition_columns, others, salt))
+                seen = seen.each(f"Groups for {name}", InGroups(layout_of(request.queries[asked]), others, salt))
         scales = stage.query.scales
         clamping = [column for scale in scales for column in scale.lookups]
         joined = request.lookup.of(clamping) if request.lookup is not None else None

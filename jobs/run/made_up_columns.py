@@ -62,7 +62,7 @@ def rows_of(request: Request) -> MadeUpRows:
     added: dict[str, Any] = {}
     columns: dict[str, pa.Array | OfAKind] = {}
     hints = dict(_hints(request))
-    partitioned = {name for query in request.queries.values() for name in query.partition_columns}
+    partitioned = {name for query in request.queries.values() for name in query.partition_by}
     for field in schema:
         if field.name not in unit:
             kind = keys.plain_type(field.type)
@@ -101,11 +101,11 @@ def _hints(request: Request) -> Iterator[tuple[str, Any]]:
                 yield named.column, (low, high)
     for query in request.queries.values():
         if isinstance(query.partitions, PublicPartitions) and not query.is_total:
-            names = query.partition_columns
+            names = tuple(query.partition_by)
             if isinstance(query.partitions, LargeList):  # some of its keys, which are as good as all
                 listed = list(query.partitions.keys.bucket(0).columns)
             else:
-                listed = query.partitions.columns.arrays(names)
+                listed = query.partitions.listed.arrays(names)
             for name, values in zip(names, listed, strict=True):
                 yield name, pc.unique(values).to_pylist()
     for table in request.lookup.tables if request.lookup is not None else ():

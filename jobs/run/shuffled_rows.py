@@ -73,7 +73,7 @@ def _of_stage(request: Request, stage: StagePlan) -> list[int]:
     types = _types(request, asked)
     if isinstance(stage.reads, UnitFacts):  # its own layout is of a unit's vector, which is made after the shuffle
         query = request.queries[asked]
-        keys = row_bytes.of_columns(types, (*query.unit_columns, *query.partition_columns))
+        keys = row_bytes.of_columns(types, (*query.unit_columns, *query.partition_by))
         found = [keys + row_bytes.OTHER_BYTES + CELL_BYTES * len(query.metrics)]
     else:
         found = [row_bytes.of_wire(stage.layout, types)]

@@ -243,9 +243,12 @@ PARTS: dict[str, tuple[str, ...]] = {
     "Partitions": (
         "{private: {strategy: auto}}",
         '{public: [[milk, "2026-01-05"], [bread, "2026-01-05"]]}',
+        '{public: {product: {PRODUCT: [milk, bread], week: {range: ["2026-01-05", "2026-03-30"], step: 7}}}}',
         "{public_file: products.parquet}",
         "{public_sorted_file: pages.parquet}",
     ),
+    "ProductModel": ("{product: {COUNTRY: [DE, FR], hour: {range: [0, 23]}}}",),
+    "RangeModel": ("{range: [0, 95], step: 5}", '{range: ["2026-01-05", "2026-03-30"], step: 7}'),
     "Private": ("{strategy: gaussian, min_users: 20}", "{strategy: truncated_geometric, weight: 2}"),
     "TopPartitions": ("{k: 20, by: buyers}",),
     "BestPartitions": ("{k: 3, by: buyers, mechanism: permute_and_flip}",),

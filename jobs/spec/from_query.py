@@ -213,5 +213,5 @@ def _stage(query: Query) -> dict[str, Any]:
 
 def _said_partitions(partitions: PrivatePartitions | PublicPartitions) -> dict[str, Any]:
     if isinstance(partitions, PublicPartitions):
-        return {"public": [list(key) for key in partitions.keys]}
+        return {"public": [list(key) for key in partitions.keys], **({"other": True} if partitions.other else {})}
     return {"private": said(partitions)}

@@ -34,7 +34,6 @@ from dp_pipelines.jobs.spec.base_models import (
     OverUnits,
     Param,
     Positive,
-    Scalar,
     Share,
     SortColumns,
 )
@@ -46,6 +45,7 @@ from dp_pipelines.jobs.spec.metric_models import MetricModel
 from dp_pipelines.jobs.spec.output_models import OutputsModel, with_outputs
 from dp_pipelines.jobs.spec.party_models import PartiesModel
 from dp_pipelines.jobs.spec.presentation import Description, Title
+from dp_pipelines.jobs.spec.public_keys import PublicKeys
 from dp_pipelines.jobs.spec.source_models import LookupModel, SomeLookups, SourceModel, with_readers
 from dp_pipelines.jobs.spec.table_models import (
     JoinModel,
@@ -90,7 +90,10 @@ class Partitions(JobModel):
     """Which partitions are published: chosen privately, or a public list that does not come from the data."""
 
     private: Annotated[Private | None, Field(description=first_sentence(PrivatePartitions))] = None
-    public: Annotated[list[list[Scalar]] | None, Field(description=descriptions(PublicPartitions)["keys"])] = None
+    public: Annotated[
+        PublicKeys | None,
+        Field(description=descriptions(PublicPartitions)["keys"] + " Or product: the values of each column."),
+    ] = None
     public_file: Annotated[
         str | None,
         Field(description="A Parquet or CSV file, relative to the job file, that lists the partitions instead."),
@@ -103,12 +106,19 @@ class Partitions(JobModel):
         ),
     ] = None
 
+    other: Annotated[bool, Field(description=descriptions(PublicPartitions)["other"])] = False
+
     @model_validator(mode="after")
     def _one_kind(self) -> "Partitions":
-        if len(self.model_fields_set) != 1:
+        kinds = self.model_fields_set - {"other"}
+        if self.other and kinds and not kinds & {"public", "public_file"}:
+            message = "is for a public list in memory: public: or public_file:"
+            hint = "drop it; for private groups, the rest of a rollup has all that are not published"
+            raise RequestError(field="other", message=message, hint=hint)
+        if len(kinds) != 1:
             message = "must hold one of private:, public:, public_file:, public_sorted_file:"
             raise RequestError(field="", message=message, hint="choose one")
-        for index, key in enumerate(self.public or []):
+        for index, key in enumerate(self.public if isinstance(self.public, list) else ()):
             if not all(value is None or isinstance(value, (str, int, float, bool)) for value in key):
                 raise RequestError(field=f"public.{index}", message="must be a list of plain values", hint="write [..]")
         return self

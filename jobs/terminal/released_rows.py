@@ -21,7 +21,7 @@ from dp_pipelines.release import finest_rows, shown_rows, verdicts
 from dp_pipelines.report import chart_choices, clamp_warnings, compare_text, kept_text, range_text, released_table
 from dp_pipelines.report.key_text import key_text
 from dp_pipelines.report.numbers import with_error_bar
-from dp_pipelines.report.released_table import Codes, Floats, Lists, Numbers, Published
+from dp_pipelines.report.released_table import OTHER_KEYS, Codes, Floats, Key, Lists, Numbers, Published
 from dp_pipelines.report.words.unit_name import unit_name
 
 FIRST_ROWS = 10
@@ -105,7 +105,7 @@ def first_rows(path: pathlib.Path, stage: Mapping[str, Any]) -> FirstRows:
         order_by=(() if part is None else part.order_by) or chart_choices.rollup_order(stage),
     )  # fmt: skip
     metrics = published.in_order
-    columns = [_key_texts(published, key.name, order.rows) for key in published.keys]
+    columns = [_key_texts(published, key, order.rows) for key in published.keys]
     headings = []
     for metric in metrics:
         entry = entries.get(metric.name, {})
@@ -230,9 +230,9 @@ def _chosen(stage: Mapping[str, Any], entries: Mapping[str, Mapping[str, Any]]) 
     return found
 
 
-def _key_texts(published: Published, name: str, rows: Codes) -> list[str]:
-    column = published.table.column(name)
-    return [shown(_value(column[int(row)])) for row in rows]
+def _key_texts(published: Published, key: Key, rows: Codes) -> list[str]:
+    column = published.table.column(key.name)
+    return [f"({OTHER_KEYS})" if key.is_other(int(row)) else shown(_value(column[int(row)])) for row in rows]
 
 
 def _cells(metric: Numbers | Lists, within: tuple[float, float] | None, *, whole: bool) -> list[str]:

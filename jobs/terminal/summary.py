@@ -355,6 +355,11 @@ def _selection(stage: Mapping[str, Any]) -> str:
     strategy = str(selection.get("strategy", "")).replace("_", " ")
     if selection.get("total"):
         return "partitions: none; one total over everything"
+    if "other" in selection:
+        return (
+            "partitions: the public list, and one group of all other keys, for which "
+            f"{escape(shown(str(selection['other'])))} is true; each appears, whatever its size"
+        )
     if strategy == "public":
         return "partitions: the public list; each of its groups appears, whatever its size"
     if "candidates" in selection:

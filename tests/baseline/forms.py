@@ -113,6 +113,15 @@ JOBS: dict[str, dict[str, Any]] = {
             }
         )
     ),
+    "other keys": job(
+        aggregate(
+            partition_by=["product", "store"],
+            partitions={
+                "public": {"product": {"product": ["p0", "p1", "nobody's"], "store": {"range": [1, 3]}}},
+                "other": True,
+            },
+        )
+    ),
     "large list": job(
         aggregate(
             partition_by="page",

@@ -278,6 +278,31 @@ def rollups(folder: pathlib.Path) -> pathlib.Path:
     return job(folder, [rows.slice(0, 5000), rows.slice(5000)], stages=stages)
 
 
+def other_keys(folder: pathlib.Path) -> pathlib.Path:
+    """Listed keys and one group of all others: null keys that are listed or not, codes, long texts, a listed key without rows."""
+    numbers = random.Random(10)
+    customers = [numbers.choice([3, numbers.randrange(400)]) for _ in range(6000)]
+    long = "a product whose name is longer than what travels as it is, " + "z" * 30
+    rows = purchases(customers, [numbers.choice(["p1", "p2", "p3", long, long + "z"]) for _ in customers])
+    regions = pa.array([numbers.choice(["north", None, "south"]) for _ in customers]).dictionary_encode()
+    rows = rows.append_column("region", regions)
+    several = {"product": ["p1", long, "nobody's"], "store": {"range": [1, 2]}}
+    metrics = {**METRICS, "kinds": {"kind": "distinct_count", "column": "product"}}
+    chosen = {"max_partitions_contributed": 2, "max_contributions_per_partition": 3}
+    stages = {
+        "regions": aggregate(partition_by=["region"], partitions={"public": [["north"], [None]], "other": True}),
+        "no_null": aggregate(
+            partition_by=["region"], partitions={"public": [["north"]], "other": True}, metrics=metrics
+        ),
+        "several": aggregate(
+            partition_by=["product", "store"], partitions={"public": {"product": several}, "other": True}, bounds=chosen
+        ),
+        "rows": aggregate(partitions={"public": [[long]], "other": True}, bounds={"max_contributions": 5}),
+        "losses": aggregate(partitions={"public": [["p1"]], "other": True}, kept={"share": 0.1}),
+    }
+    return job(folder, [rows.slice(0, 2000), rows.slice(2000)], stages=stages)
+
+
 def _tables(folder: pathlib.Path, **changes: Any) -> pathlib.Path:
     """Two tables whose units and days are written in other types, with nulls, and one unit that has most rows."""
     numbers = random.Random(9)
@@ -394,6 +419,6 @@ def ta_feng(folder: pathlib.Path) -> pathlib.Path:
 SMALL: list[Case] = [
     a_hot_user, a_hot_key, empty_shards, no_rows, types, shaped_csv, unit_columns, examples_of_training,
     kept_of_a_hot_user, kept_of_no_rows, kept_of_types, kept_of_shaped_csv, rollups,
-    joined_tables, left_joined_tables, united_tables, examples_of_a_join,
+    other_keys, joined_tables, left_joined_tables, united_tables, examples_of_a_join,
 ]  # fmt: skip
 CASES: list[Case] = [*SMALL, ta_feng]

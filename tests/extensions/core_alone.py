@@ -48,7 +48,17 @@ def works(deleted: Sequence[str], tests: Sequence[str], workers: int) -> bool:
         found = "import dp_pipelines.jobs as jobs; print(*jobs.__path__)"
         seen = subprocess.run([sys.executable, "-c", found], cwd=folder, env=variables, capture_output=True, text=True)
         assert seen.stdout.startswith(str(folder)), "the tests would see the package of the checkout"
-        run = ["pytest", "-v", "--tb=short", "-n", str(workers), "--dist", "loadfile", "-m", "not slow and not bench and not long"]
+        run = [
+            "pytest",
+            "-v",
+            "--tb=short",
+            "-n",
+            str(workers),
+            "--dist",
+            "loadfile",
+            "-m",
+            "not slow and not bench and not long",
+        ]
         run += [*tests, *(f"--ignore={name}" for name in WHOLE)]
         tested = subprocess.run([sys.executable, "-m", *run], cwd=folder, env=variables)
     return checked.returncode == tested.returncode == 0

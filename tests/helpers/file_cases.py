@@ -81,6 +81,9 @@ def of_kinds(csv: bool) -> list[Case]:
         "a number as unit": {"privacy_unit": "number", "stage": count("text", "flag")},
         "listed": {"stage": {**count("text", **spread, most=clipped), "partitions": LISTED}},
         "listed, a tree": {"stage": {**count("text", **tree, **bars), "partitions": LISTED}},
+        "listed, all others": {
+            "stage": {**count("text", **spread, most=clipped), "partitions": {**LISTED, "other": True}}
+        },
         "row id": {"row_id": "text", "stage": count("day")},
         "expressions": {
             "where": "i32 >= 0 OR f64 > 1",

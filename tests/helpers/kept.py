@@ -20,7 +20,7 @@ from dp_pipelines.planning.stage import StagePlan, build_stage
 from dp_pipelines.planning.stage_choices import Choice, StageChoices
 from dp_pipelines.query import kept
 from dp_pipelines.query.kept import Kept
-from dp_pipelines.query.query import ContributionBounds, PublicPartitions, Query
+from dp_pipelines.query.query import ContributionBounds, Query
 from dp_pipelines.steps import unit_rows
 from tests.helpers import neighbours as nb
 
@@ -48,10 +48,10 @@ def query_of(
             max_partitions_contributed=layout.max_partitions,
             max_contributions_per_partition=layout.max_rows_per_partition,
         )
-    listed = {} if layout.public is None else {"partitions": PublicPartitions(keys=list(layout.public))}
     return Query(
-        privacy_unit=layout.units, partition_by=layout.partitions, bounds=bounds, metrics=metrics,
-        row_id=layout.row_id, kept=Kept(share=0.1, up_to=up_to, each_metric=each_metric), **listed,
+        privacy_unit=layout.units, partition_by=layout.read_partitions, bounds=bounds, metrics=metrics,
+        row_id=layout.row_id, kept=Kept(share=0.1, up_to=up_to, each_metric=each_metric),
+        partitions=nb.partitions_of(layout),
     )  # fmt: skip
 
 

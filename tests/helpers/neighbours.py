@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 
 from dp_pipelines.kernels import accumulate, bounding, contributions, shard
 from dp_pipelines.kernels.columns import hashing, long_text
+from dp_pipelines.kernels.columns.listed_keys import ListedKeys
 from dp_pipelines.kernels.lattice import Lattice, SummandLattice, logarithms
 from dp_pipelines.kernels.layout import Layout
 from dp_pipelines.kernels.statistics import (
@@ -35,6 +36,7 @@ from dp_pipelines.kernels.statistics import (
     UnitWeights,
     ValueSum,
 )
+from dp_pipelines.query.partitions import OTHER, PrivatePartitions, PublicPartitions
 
 Values = list[Any]
 Sums = dict[tuple[Any, ...], tuple[int, ...]]
@@ -131,7 +133,16 @@ def statistics_of(layout: Layout) -> tuple[Statistic, ...]:
 
 
 @st.composite
-def layouts(draw: st.DrawFn, units: int, partitions: int, numbers: int, public: Any, modes: Sequence[str]) -> Layout:
+def layouts(
+    draw: st.DrawFn,
+    units: int,
+    partitions: int,
+    numbers: int,
+    public: Any,
+    modes: Sequence[str],
+    *,
+    other: bool = False,
+) -> Layout:
     """Layouts over columns u0.., p0.., n0.. with small bounds, so that they bind."""
     values: list[tuple[str, Lattice]] = []
     summands: list[tuple[str, SummandLattice]] = []
@@ -147,9 +158,10 @@ def layouts(draw: st.DrawFn, units: int, partitions: int, numbers: int, public: 
     most = draw(st.integers(1, 3))
     rows = draw(st.integers(1, 3))
     in_all = mode == "rows in all"
+    names = [f"p{i}" for i in range(partitions)]
     return Layout(
         units=tuple(f"u{i}" for i in range(units)),
-        partitions=tuple(f"p{i}" for i in range(partitions)),
+        partitions=(*names, *(["_".join(names) + OTHER] if other else [])),
         values=tuple(dict.fromkeys(values)),
         row_id="id" if draw(st.booleans()) else None,
         summands=tuple(summands),
@@ -158,7 +170,18 @@ def layouts(draw: st.DrawFn, units: int, partitions: int, numbers: int, public: 
         max_rows_per_partition=most if in_all else rows,
         max_rows=most if in_all else None,
         public=public,
+        other=other,
     )
+
+
+def partitions_of(layout: Layout) -> PublicPartitions | PrivatePartitions:
+    """Return the partitions of a query that has this layout."""
+    if layout.public is None:
+        return PrivatePartitions()
+    assert isinstance(layout.public, ListedKeys)
+    width = len(layout.read_partitions)
+    keys = [key[:width] for key in layout.public if not (layout.other and key[width])]
+    return PublicPartitions(keys=keys, other=layout.other)
 
 
 def array_of(kind: pa.DataType, values: Values) -> pa.Array:
@@ -170,20 +193,29 @@ def array_of(kind: pa.DataType, values: Values) -> pa.Array:
 
 
 @st.composite
-def neighbours(draw: st.DrawFn, *, modes: Sequence[str] = MODES, most_rows: int = 14) -> Neighbours:
-    """Neighbouring data sets of few units and partitions with many repeated rows, and all statistics over them."""
+def neighbours(
+    draw: st.DrawFn, *, modes: Sequence[str] = MODES, most_rows: int = 14, other: bool = False
+) -> Neighbours:
+    """Neighbouring data sets of few units and partitions with many repeated rows, and all statistics over them.
+
+    Args:
+        modes: what may be bounded.
+        most_rows: of each of both.
+        other: whether all keys that are not listed may be one partition.
+    """
     units = draw(st.lists(st.sampled_from(UNITS), min_size=1, max_size=2))
     partitions = draw(st.lists(st.sampled_from(PARTITIONS), min_size=1, max_size=2))
     numbers = draw(st.lists(st.sampled_from(NUMBERS), max_size=2))
-    listed = None
+    listed, others = None, False
     if draw(st.booleans()):
         every = [[*values, *values[1:2]] for _, values in partitions]
         number = draw(st.integers(1, 3))
         chosen = draw(
             st.lists(st.tuples(*map(st.sampled_from, every)), min_size=number, max_size=number, unique_by=repr)
         )
-        listed = tuple(zip(*chosen, strict=True))
-    layout = draw(layouts(len(units), len(partitions), len(numbers), listed, modes))
+        listed, others = ListedKeys(tuple(zip(*chosen, strict=True))), other and draw(st.booleans())
+        listed = listed.with_other if others else listed
+    layout = draw(layouts(len(units), len(partitions), len(numbers), listed, modes, other=others))
 
     def table(number: int, of_units: list[tuple[pa.DataType, Values]]) -> pa.Table:
         ids = (pa.int8(), [1, 2, None])
@@ -191,7 +223,7 @@ def neighbours(draw: st.DrawFn, *, modes: Sequence[str] = MODES, most_rows: int 
             array_of(kind, draw(st.lists(st.sampled_from(values), min_size=number, max_size=number)))
             for kind, values in (*of_units, *partitions, *numbers, ids)
         ]
-        names = [*layout.units, *layout.partitions, *(f"n{i}" for i in range(len(numbers))), "id"]
+        names = [*layout.units, *layout.read_partitions, *(f"n{i}" for i in range(len(numbers))), "id"]
         return pa.table(columns, names)
 
     # Nobody else has the first value of the first column; null (and NaN) units are nobody at all.

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from dp_pipelines.errors import RequestError
 from dp_pipelines.kernels import keys
 from dp_pipelines.kernels.columns.column_types import check_value_type, public_column
+from dp_pipelines.kernels.columns.listed_keys import ListedKeys
 from dp_pipelines.kernels.lattice import Lattice, SummandLattice
 from dp_pipelines.kernels.layout import Layout
 from tests.helpers import neighbours as nb
@@ -53,6 +54,29 @@ def test_the_wire_form_holds_what_is_read_and_no_more() -> None:
     # 10 spans 2**30 * 10 / 16 steps; infinity clamps, NaN is null and adds nothing to a clipped sum.
     assert wire.column("v0").to_pylist() == [1 << 26, None, 10 << 26]
     assert wire.column("s0").to_pylist() == [1 << 20, 0, 1 << 40]
+
+
+def test_a_key_that_is_not_listed_is_null_and_apart_from_a_listed_null() -> None:
+    listed = ListedKeys([("n", None), (1, 2)]).with_other
+    layout = Layout(
+        units=("customer",), partitions=("region", "week", "flag"), public=listed, other=True, max_partitions=2
+    )
+    table = events(customer=[1, 2, 3, 4])
+    assert layout.wire(table).select(["p0", "p1", "p2"]).to_pylist() == [
+        {"p0": "n", "p1": 1, "p2": False},
+        {"p0": None, "p1": 2, "p2": False},
+        {"p0": None, "p1": None, "p2": True},
+        {"p0": None, "p1": None, "p2": True},
+    ]
+    # Each row by itself, with a column of nulls alone, and with codes.
+    rows = [layout.wire(table.slice(place, 1)).select(["p0", "p1", "p2"]) for place in range(4)]
+    assert [row for part in rows for row in part.to_pylist()] == layout.wire(table).select(
+        ["p0", "p1", "p2"]
+    ).to_pylist()
+    nothing = layout.wire(events(customer=[1, 2, 3, 4], region=pa.nulls(4)))
+    assert nothing.column("p2").to_pylist() == [True, False, True, True]
+    codes = layout.wire(events(customer=[1, 2, 3, 4], region=pa.array(["n", None, "s", "n"]).dictionary_encode()))
+    assert codes.column("p2").to_pylist() == [False, False, True, True]
 
 
 def test_a_row_is_dropped_where_any_column_of_the_unit_is_null() -> None:

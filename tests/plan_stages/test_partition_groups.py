@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 import dp_pipelines as dp
 from dp_pipelines.auto_bounds import value_bounds
+from dp_pipelines.kernels.layout import Layout
 from dp_pipelines.metrics.histogram import Histogram
 from dp_pipelines.plan_stages import one_partition, partition_groups
 from dp_pipelines.planning.stage import StagePlan
@@ -23,6 +24,11 @@ GROUPED = partition_groups.query("u0", BINS, rows=4)
 PLANS = {name: dp.Plan(epsilon=1.0, stages={"s": query}) for name, query in (("one", ONE), ("groups", GROUPED))}
 
 
+def keys_of(columns: list[str]) -> Layout:
+    """Return a layout with these partition columns."""
+    return Layout(units=(), partitions=tuple(columns), max_partitions=1)
+
+
 @given(
     found=st.lists(st.tuples(KEYS, st.sampled_from([0.0, -0.0, float("nan"), 1.0])), max_size=30),
     cut=st.integers(0, 30),
@@ -32,7 +38,9 @@ def test_rows_of_a_partition_are_in_one_group_however_they_are_batched(
 ) -> None:
     texts, numbers = ([pair[n] for pair in found] for n in (0, 1))
     rows = pa.table({"p0": pa.array(texts, pa.string()), "p1": pa.array(numbers, pa.float64()), "n": range(len(found))})
-    parts = [partition_groups.of(part, ["p0", "p1"], ["n"], 5) for part in (rows.slice(0, cut), rows.slice(cut))]
+    parts = [
+        partition_groups.of(part, keys_of(["p0", "p1"]), ["n"], 5) for part in (rows.slice(0, cut), rows.slice(cut))
+    ]
     group = pa.concat_tables(parts).column(value_bounds.COLUMN).to_pylist()
     assert set(group) <= set(partition_groups.NAMES)
     of_key: dict[tuple[object, object], str] = {}
@@ -42,10 +50,10 @@ def test_rows_of_a_partition_are_in_one_group_however_they_are_batched(
 
 def test_many_partitions_are_spread_over_all_groups() -> None:
     rows = pa.table({"p0": np.arange(4000), "u0": np.arange(4000)})
-    groups = partition_groups.of(rows, ["p0"], ["u0"], 9).column(value_bounds.COLUMN).to_pylist()
+    groups = partition_groups.of(rows, keys_of(["p0"]), ["u0"], 9).column(value_bounds.COLUMN).to_pylist()
     numbers = [groups.count(name) for name in partition_groups.NAMES]
     assert min(numbers) > 300  # of 500: nine standard deviations
-    other = partition_groups.of(rows, ["p0"], ["u0"], 10).column(value_bounds.COLUMN).to_pylist()
+    other = partition_groups.of(rows, keys_of(["p0"]), ["u0"], 10).column(value_bounds.COLUMN).to_pylist()
     assert groups != other
 
 
@@ -60,7 +68,7 @@ def moved(stage: StagePlan, smaller: pa.Table, larger: pa.Table) -> list[int]:
     """By how much each count of the histograms differs, those that do."""
     counts = []
     for table in (smaller, larger):
-        rows = partition_groups.of(table, ["p0"], ["u0", "n0"], 5)
+        rows = partition_groups.of(table, keys_of(["p0"]), ["u0", "n0"], 5)
         counts.append(wide.counts(nb.totals(rows, stage.layout, stage.statistics), 0))
     return [by for by in nb.distances(*counts) if by]
 

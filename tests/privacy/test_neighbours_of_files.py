@@ -1,6 +1,6 @@
 """Files that differ by all rows of one unit, Eve, whatever she writes: everything but the noisy numbers is the same.
 
-In: 74 jobs (`file_cases`), rows of a dozen other units, and Eve's (`hostile`). Out: for each pair, what the world would see:
+In: 76 jobs (`file_cases`), rows of a dozen other units, and Eve's (`hostile`). Out: for each pair, what the world would see:
 failures, log lines, warnings, names of files, layout of the staged Parquet file, listed partitions. Holds: most pairs go
 through the pipeline's own steps in this process (`file_pairs`), some through the command line. Where sums are known before the
 noise, Eve moves none by more than her bounds: no row of others has another place or value. Not covered: noise.

@@ -104,7 +104,7 @@ runners = st.builds(
 @settings(max_examples=examples(100, 500))
 @given(data=st.data())
 def test_one_unit_moves_no_statistic_by_more_than_its_shape_on_the_local_runner(data: st.DataObject) -> None:
-    pair, runner = data.draw(nb.neighbours()), data.draw(runners)
+    pair, runner = data.draw(nb.neighbours(other=True)), data.draw(runners)
     ways = data.draw(nb.ways(pair.smaller.num_rows)), data.draw(nb.ways(pair.larger.num_rows))
     assert nb.too_sensitive(pair, *ways, computed=runner) == []
 
@@ -112,7 +112,7 @@ def test_one_unit_moves_no_statistic_by_more_than_its_shape_on_the_local_runner(
 @settings(max_examples=examples(100, 500))
 @given(data=st.data())
 def test_the_local_runner_computes_the_integers_of_the_kernels(data: st.DataObject) -> None:
-    pair, runner = data.draw(nb.neighbours()), data.draw(runners)
+    pair, runner = data.draw(nb.neighbours(other=True)), data.draw(runners)
     way = data.draw(nb.ways(pair.larger.num_rows))
     found = runner(pair.larger, pair.layout, pair.statistics, way)
     assert len(found) == way.places
@@ -132,7 +132,7 @@ def test_every_place_is_drawn_though_there_is_not_a_single_table(public: Any) ->
 @settings(max_examples=examples(60, 300))
 @given(data=st.data())
 def test_the_records_of_a_stage_bound_what_one_unit_moves_on_the_local_runner(data: st.DataObject) -> None:
-    pair, runner = data.draw(nb.neighbours()), data.draw(runners)
+    pair, runner = data.draw(nb.neighbours(other=True)), data.draw(runners)
     assert beyond_records(pair, data.draw(stages(pair)), runner) == []
 
 
@@ -195,6 +195,6 @@ def test_a_fault_of_the_runner_is_found(
     fault: Callable[[Patch], None], law: Callable[[nb.Neighbours], bool], monkeypatch: Patch
 ) -> None:
     fault(monkeypatch)
-    found = hypothesis.find(nb.neighbours(), law, settings=SEARCH)
+    found = hypothesis.find(nb.neighbours(other=True), law, settings=SEARCH)
     monkeypatch.undo()
     assert not law(found), "without the fault the same pair keeps the law"

@@ -30,7 +30,7 @@ from dp_pipelines.metrics.geometric_mean import GeometricMean
 from dp_pipelines.metrics.sums import Mean, Sum, Variance
 from dp_pipelines.planning.stage import StagePlan, build_stage, released_statistics
 from dp_pipelines.planning.stage_choices import Choice, StageChoices
-from dp_pipelines.query.query import ContributionBounds, PrivatePartitions, PublicPartitions, Query
+from dp_pipelines.query.query import ContributionBounds, Query
 from tests.helpers import neighbours as nb
 from tests.helpers.examples import examples
 
@@ -41,13 +41,13 @@ WEAK = {"low": LOW_BITS, "high": HIGH_BITS, "none": NO_BITS}
 @settings(max_examples=examples(100, 300))
 @given(data=st.data())
 def test_one_unit_moves_no_statistic_by_more_than_its_shape(data: st.DataObject) -> None:
-    pair = data.draw(nb.neighbours())
+    pair = data.draw(nb.neighbours(other=True))
     ways = data.draw(nb.ways(pair.smaller.num_rows)), data.draw(nb.ways(pair.larger.num_rows))
     assert nb.too_sensitive(pair, *ways) == []
 
 
 @settings(max_examples=100)
-@given(pair=nb.neighbours())
+@given(pair=nb.neighbours(other=True))
 def test_the_kept_rows_of_others_are_byte_identical(pair: nb.Neighbours) -> None:
     assert not nb.changed_for_others(pair)
 
@@ -56,7 +56,7 @@ def test_the_kept_rows_of_others_are_byte_identical(pair: nb.Neighbours) -> None
 @settings(max_examples=examples(30, 100))
 @given(data=st.data())
 def test_a_hash_without_strength_costs_fairness_and_no_privacy(bits: int, data: st.DataObject) -> None:
-    pair = data.draw(nb.neighbours())
+    pair = data.draw(nb.neighbours(other=True))
     ways = data.draw(nb.ways(pair.smaller.num_rows)), data.draw(nb.ways(pair.larger.num_rows))
     with pytest.MonkeyPatch.context() as patch:
         nb.weak_hashes(patch, bits)
@@ -138,13 +138,12 @@ def stages(draw: st.DrawFn, pair: nb.Neighbours) -> StagePlan:
             max_partitions_contributed=layout.max_partitions,
             max_contributions_per_partition=layout.max_rows_per_partition,
         )
-    public = layout.public and PublicPartitions(keys=list(layout.public))
     query = Query(
         privacy_unit=layout.units,
-        partition_by=layout.partitions,
+        partition_by=layout.read_partitions,
         bounds=bounds,
         metrics=metrics,
-        partitions=public or PrivatePartitions(),
+        partitions=nb.partitions_of(layout),
         row_id=layout.row_id,
     )
     families = sorted({metric.family for metric in metrics.values() if metric.family is not None})
@@ -154,7 +153,7 @@ def stages(draw: st.DrawFn, pair: nb.Neighbours) -> StagePlan:
         for name in released_statistics(query, centred)
     }
     strategy = None
-    if not public:
+    if layout.public is None:
         strategy = "weighted_gaussian"
         choices["selection"] = Choice(law="gaussian", steps=draw(st.integers(1, 5000)))
     return build_stage(
@@ -193,7 +192,7 @@ def beyond_records(pair: nb.Neighbours, stage: StagePlan, computed: nb.Computed 
 @settings(max_examples=80)
 @given(data=st.data())
 def test_the_records_of_a_stage_bound_what_one_unit_moves(data: st.DataObject) -> None:
-    pair = data.draw(nb.neighbours())
+    pair = data.draw(nb.neighbours(other=True))
     stage = data.draw(stages(pair))
     assert {record.name for record in stage.mechanisms} >= set(stage.choices.noises)
     assert beyond_records(pair, stage) == []
@@ -329,7 +328,7 @@ def test_a_record_that_is_one_too_small_is_found() -> None:
         ]
         return bool(beyond_records(pair, dataclasses.replace(stage, mechanisms=tuple(smaller))))
 
-    both = nb.neighbours().flatmap(lambda pair: st.tuples(st.just(pair), stages(pair)))
+    both = nb.neighbours(other=True).flatmap(lambda pair: st.tuples(st.just(pair), stages(pair)))
     pair, stage = hypothesis.find(both, broken, settings=SEARCH)
     assert not beyond_records(pair, stage)
 

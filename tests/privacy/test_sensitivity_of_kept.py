@@ -55,7 +55,7 @@ def outside_its_record(pair: nb.Neighbours, query: Query, way: nb.Way, other: nb
 @st.composite
 def cases(draw: st.DrawFn) -> tuple[nb.Neighbours, Query, nb.Way, nb.Way]:
     """Neighbouring tables, a query over them, a way for each."""
-    pair = draw(nb.neighbours())
+    pair = draw(nb.neighbours(other=True))
     metrics, up_to = metrics_of(pair, *draw(st.sampled_from(RANGES))), draw(st.sampled_from([None, 2, 5, 1000]))
     query = kept.query_of(pair, metrics, up_to, each_metric=draw(st.booleans()))
     return pair, query, draw(nb.ways(pair.smaller.num_rows)), draw(nb.ways(pair.larger.num_rows))

@@ -113,6 +113,20 @@ def test_bars_of_laplace_noise_are_longer() -> None:
         assert made.column("orders_low")[0].as_py() == pytest.approx(1000 - bar, abs=0.01)
 
 
+def test_the_group_of_other_keys_has_a_low_end_alone() -> None:
+    public = dp.PublicPartitions(keys=[("a",)], other=True)
+    asked = query({"orders": dp.Count()}, partitions=public)
+    columns = {"product": ["a", None], "product_is_other": [False, True], "orders": [900.0] * 2}
+    table = pa.table({**columns, "orders_stddev": [10.0] * 2})
+    described = {"kept": {"rows": ROWS}, "metrics": {"orders": {"noise": "gaussian"}}}
+    given = ranges.of_stage(asked, described)
+    listed, other = ranges.with_columns(table, asked, given).select([4, 5, 6]).to_pylist()
+    assert None not in listed.values()
+    assert other == {"orders_estimate": None, "orders_low": pytest.approx(880.4, abs=0.01), "orders_high": None}
+    assert given["orders"].why == ranges.OTHER_KEYS
+    assert given["orders"].to_json(total=False)["divided_by"] is not None
+
+
 def test_people_in_a_total_and_in_groups_that_all_fit_into_the_bounds_are_cut_by_nothing() -> None:
     assert (
         found(query(partition_by=[], bounds=dp.ContributionBounds(max_contributions=3)))["people"].of_total
@@ -185,7 +199,7 @@ def test_a_rollup_says_where_there_is_no_estimate() -> None:
     rolled = query(partition_by=["country", "product"], rollup=[[], ["country"], ["country", "product"]])
     orders = found(rolled, {"share": 0.6})["orders"]
     assert orders.why == ranges.LOST_BELOW
-    assert orders.of(*np.array([[1000.0], [1.0]]), np.array([True]), np.array([False])).estimate[0] > 1000
+    assert orders.of(*np.array([[1000.0], [1.0]]), np.array([True]), *np.zeros((2, 1), bool)).estimate[0] > 1000
     assert found(rolled, {"share": 0.2})["orders"].why == ranges.LOST
 
 

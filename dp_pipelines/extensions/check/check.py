@@ -172,7 +172,7 @@ def _stage(
     else:
         plan = stages[name]
         counted = check_graph.profiled(plan, request.queries[name], 1, 0)
-        found = findings.of_stage(facts, counted, [level.query.partition_columns for level in plan.levels])
+        found = findings.of_stage(facts, counted, [tuple(level.query.partition_by) for level in plan.levels])
         if name not in request.units:
             return found
         unit = request.units[name]

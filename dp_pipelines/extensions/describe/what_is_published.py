@@ -90,7 +90,7 @@ def _numbers(stage: str, asked: Query | TrainModel) -> Iterator[tuple[str, str, 
         if asked.held_out:
             yield stage, "how good it is", f"measured on {asked.held_out:.0%} of the units, which are held out"
         return
-    keys = " and ".join(asked.partition_columns)
+    keys = " and ".join(asked.partition_by)
     by = f"for each group by {keys}" if keys else "over everything"
     if asked.best is not None:
         yield stage, "the best groups", f"which {asked.best.k} groups by {keys} have the largest value; no values"

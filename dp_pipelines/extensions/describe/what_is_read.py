@@ -107,7 +107,7 @@ def _uses(stages: Stages) -> dict[str, list[str]]:
         for column in asked.unit_columns:
             note(column, UNIT)
         if isinstance(asked, Query):
-            for column in asked.partition_columns:
+            for column in asked.partition_by:
                 note(column, f"groups of {name}")
             for called, metric in asked.metrics.items():
                 for column in metric.reads:

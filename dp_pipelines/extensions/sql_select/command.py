@@ -71,6 +71,9 @@ class _Sql:
         parser.add_argument(
             "--public-file", metavar="FILE", help="a Parquet or CSV file that lists the groups to publish"
         )
+        parser.add_argument(
+            "--other", action="store_true", help="one more group for all that --public-file does not list"
+        )
         parser.add_argument("--source", metavar="PATTERN", help="the files of the rows, where FROM is a mere name")
         parser.add_argument(
             "--type", metavar="COLUMN=TYPE", action="append", default=[],

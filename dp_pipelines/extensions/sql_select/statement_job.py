@@ -60,7 +60,9 @@ def job_of(given: argparse.Namespace) -> JobFile:
     if bounds:
         stage["bounds"] = bounds
     if given.public_file is not None:
-        stage["partitions"] = {"public_file": given.public_file}
+        stage["partitions"] = {"public_file": given.public_file, "other": given.other}
+    elif given.other:
+        raise RequestError(field="--other", message="needs a list of groups", hint="add --public-file FILE")
     budget = {
         name: _number(f"--{name}", held)
         for name in ("epsilon", "delta", "runs")
@@ -78,6 +80,7 @@ def job_of(given: argparse.Namespace) -> JobFile:
     options = {f"{place}bounds.{name}": f"--{_option(name)}" for name in BOUNDS}
     names = {
         **options, f"{place}bounds": "--max-partitions-contributed", f"{place}partitions.public_file": "--public-file",
+        f"{place}partitions.other": "--other",
         f"{place}clips.": "--clip ", f"{place}select": "SQL", place: "", "budget.": "--", "budget": "--epsilon",
         "privacy_unit": "--unit", "dataset": "--dataset", "source.types": "--type", "outputs.files": "--format",
         **{f"source.{key}": csv_arguments.option(key) for key in csv_arguments.HELP}, "source": "FROM",

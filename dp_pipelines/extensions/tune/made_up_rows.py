@@ -125,7 +125,7 @@ def made_up(request: Request, name: str, assumed: Assumptions, path: pathlib.Pat
     table = synthetic_rows.table(
         assumed,
         units={column: types[column] for column in query.unit_columns},
-        partitions=dict(zip(query.partition_columns, _keys(assumed, query, types), strict=True)),
+        partitions=dict(zip(query.partition_by, _keys(assumed, query, types), strict=True)),
         values={column: types[column] for column in assumed.values},
     )
     pa.parquet.write_table(table, path)
@@ -147,16 +147,19 @@ def _partitions(given: argparse.Namespace, request: Request, query: Query) -> tu
         if given.partitions is not None:
             message = "applies to private partitions, but the stage lists public ones"
             raise RequestError(field="--partitions", message=message, hint="drop it")
-        return len(query.partitions.keys), True
+        return query.partitions.count, True
     return _whole(given.partitions, "--partitions", MOST_PARTITIONS) or PARTITIONS, False
 
 
 def _keys(assumed: Assumptions, query: Query, types: dict[str, pa.DataType]) -> list[pa.Array]:
     """The values of all partitions, by partition column."""
-    names = query.partition_columns
+    names = tuple(query.partition_by)
+    kinds = [types[name] for name in names]
     if isinstance(query.partitions, PublicPartitions):
-        return query.partitions.columns.typed(names, [types[name] for name in names])
-    return synthetic_rows.made_keys(assumed.partitions, [types[name] for name in names])
+        # The partition of all other keys has null for its own: other keys, unless null is listed.
+        flag = [pa.bool_()] * (len(query.partition_columns) - len(names))
+        return query.partitions.columns.typed(query.partition_columns, [*kinds, *flag])[: len(names)]
+    return synthetic_rows.made_keys(assumed.partitions, kinds)
 
 
 def _values(given: Sequence[str], query: Query, rows: float) -> dict[str, Values]:
@@ -191,7 +194,7 @@ def _values(given: Sequence[str], query: Query, rows: float) -> dict[str, Values
 def _refuse_many(assumed: Assumptions, of_stage: pa.Schema, query: Query) -> None:
     """Refuse what types or memory cannot hold."""
     made = [("--users", assumed.users, query.unit_columns)]
-    made += [] if assumed.listed else [("--partitions", assumed.partitions, query.partition_columns)]
+    made += [] if assumed.listed else [("--partitions", assumed.partitions, tuple(query.partition_by))]
     for field, number, names in made:
         largest = synthetic_rows.most(of_stage.field(name).type for name in names)
         if number > largest:

@@ -143,6 +143,21 @@ class ListedKeys(Sequence[tuple[Any, ...]]):
         made._declared = tuple(self._declared[place] for place in places)
         return made
 
+    @property
+    def with_other(self) -> "ListedKeys":
+        """The same keys, each followed by False, and last a key of nulls followed by True, which stands for all other keys.
+
+        >>> ListedKeys([("north", None)]).with_other
+        (('north', False), (None, False), (None, True))
+        """
+        columns = [
+            pa.concat_arrays([column, pa.nulls(1, column.type)]) if isinstance(column, pa.Array) else (*column, None)
+            for column in self._columns
+        ]
+        made = ListedKeys([*columns, pa.array(np.arange(len(self) + 1) == len(self))])
+        made._declared = (*self._declared, True)
+        return made
+
     @functools.cached_property
     def in_order(self) -> "ListedKeys":
         """The same keys in an order that depends on the keys alone, and not on the order in which they were listed."""

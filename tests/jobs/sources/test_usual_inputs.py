@@ -31,7 +31,7 @@ from dp_pipelines.ledger import sources
 from dp_pipelines.steps.folder_columns import FolderColumns
 from dp_pipelines.steps.read_files import NO_ROWS, ReadCsvFile, ReadRowGroups
 from dp_pipelines.transforms.beam_flow import open_anywhere
-from tests.jobs.conftest import Said
+from tests.jobs.conftest import Said, Shop
 
 Call = Callable[..., Said]
 SECRET = "swordfish"
@@ -336,6 +336,25 @@ def test_a_job_with_another_ending_is_found(wrong: Any, call: Call) -> None:
     said = call("plan", "job.yml")
     assert said.err == "error: job.yml: cannot be read: No such file or directory; did you mean 'job.yaml'?\n"
     assert "name a job file" in call("plan", "nothing-of-that-name").err
+
+
+def test_what_a_unit_of_several_columns_and_a_row_id_mean_is_noted_where_they_are_written(
+    shop: Shop, call: Call
+) -> None:
+    said = call("plan", shop.write(privacy_unit=["customer", "store"], row_id="note"))
+    assert said.code == 0
+    notes = " ".join(said.err.split())
+    assert (
+        "privacy_unit: protects each combination of customer and store, not each customer or each store by itself"
+        in notes
+    )
+    assert "row_id: tells the rows of one unit apart; it does not remove copies" in notes
+    plain = call("plan", shop.write())
+    assert "row_id" not in plain.err
+    assert "combination" not in plain.err
+    described = call("schema").out
+    assert "not each of its members by itself" in described
+    assert "does not remove copies" in described
 
 
 def test_semicolons_without_a_declared_decimal_and_text_without_an_encoding_are_noted(wrong: Any) -> None:
