@@ -33,6 +33,9 @@ FORMATS: Mapping[str, str] = {
 }
 """The key of `source:` by the end of a file's name."""
 
+OTHER_NAMES = {"datetime": "write timestamp"}
+"""Hints for names of types in other programs to which a wrong one of ours is nearest."""
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FirstSource:
@@ -247,7 +250,7 @@ def _declared(types: str | None, unit: Sequence[str], known: Mapping[str, str], 
         if not equals or not name:
             raise RequestError(field=f"--types {part}", message="must be NAME=TYPE", hint=f"write e.g. {example}")
         if kind not in source_files.TYPES:
-            hint = "write timestamp" if kind == "datetime" else nearest(kind, source_files.TYPES, "types")
+            hint = OTHER_NAMES.get(kind) or nearest(kind, source_files.TYPES, "types")
             raise RequestError(field=f"--types {part}", message=f"unknown type {kind!r}", hint=hint)
         found[name] = kind
     return found
