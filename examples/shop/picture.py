@@ -81,7 +81,7 @@ def pages(folder: pathlib.Path) -> list[Picture]:
         Picture("report", report, 960, 1010),
         Picture("report-phone", last, 390, 1300, "dark"),
         Picture("report-print", report, 794, 1123, "print"),
-        Picture("report-ranges", last, 1280, 1300),
+        Picture("report-ranges", last, 1280, 1200),
         Picture("runs", months / "runs.html", 1280, 1000),
         Picture("ledger", months / "ledger.html", 1280, 1000),
     ]
