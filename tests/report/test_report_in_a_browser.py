@@ -282,8 +282,8 @@ def test_on_a_phone_nothing_runs_out_of_the_page(browser: Browser, tmp_path: pat
 
 LIST = """
 const scroll = document.querySelector(".scroll"), hidden = scroll.scrollWidth - scroll.clientWidth;
-const top = cell => cell.getBoundingClientRect().top, cells = [...scroll.querySelectorAll("td")];
-const beside = [...scroll.querySelectorAll("thead th")].every((head, at) => Math.abs(top(head) - top(cells[at])) < 1);
+const upper = cell => cell.getBoundingClientRect().top, cells = [...scroll.querySelectorAll("td")];
+const beside = [...scroll.querySelectorAll("thead th")].every((head, at) => Math.abs(upper(head) - upper(cells[at])) < 1);
 document.title = `hidden ${hidden}, beside ${beside}, sorted ${document.querySelectorAll(".sort").length}`;
 """
 """Measures whether each number of a table of one row stands beside its heading."""

@@ -171,7 +171,7 @@ def test_show_says_what_each_run_of_a_plan_has_used(fresh: Shop, call: Call) -> 
         assert (
             f"{number} of 3 runs used, at a joint cost of epsilon {summary.spent_number(plan['epsilon'])} of " in people
         )
-        so_far = f"run {number} of 3; epsilon {summary.spent_number(plan['epsilon'])} of 1 spent so far"
+        so_far = f"run {number} of 3; the runs so far used epsilon {summary.spent_number(plan['epsilon'])} of 1"
         assert so_far in (fresh.folder / f"w{number}" / "report.html").read_text()
         assert (
             f"so far     {so_far}\n"
