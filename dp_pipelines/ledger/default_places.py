@@ -18,6 +18,9 @@ from dp_pipelines.ledger import disks
 from dp_pipelines.ledger.anchor import default_anchor, put, read_object
 from dp_pipelines.ledger.sources import without_scheme
 
+DEFAULT_NAME = "dp-ledger.sqlite"
+"""The file beside a job that is used if no ledger is named."""
+
 Mark = tuple[int, ...]
 """Device, inode and modification time of a file; empty for a URL or a missing file."""
 

@@ -19,6 +19,7 @@ from dp_pipelines.accounting.mechanism_record import MechanismRecord
 from dp_pipelines.errors import BudgetError, LedgerError, RequestError
 from dp_pipelines.ledger import events, refusals, release_list, rules
 from dp_pipelines.ledger.answers_ledger import AnswersLedger
+from dp_pipelines.ledger.default_places import DEFAULT_NAME as DEFAULT_NAME
 from dp_pipelines.ledger.entries import RULES, TUNE, Account, Cost, EngineJob, PlanBlock, Run, Window, frozen_body
 from dp_pipelines.ledger.journal import Adder
 from dp_pipelines.ledger.read_files import ReadFiles
@@ -32,9 +33,6 @@ OF_AN_ATTEMPT = (
     events.ATTEMPT_ENDED,
     events.RUN_COMMITTED,
 )
-
-DEFAULT_NAME = "dp-ledger.sqlite"
-"""The file beside a job that is used if no ledger is named."""
 
 
 class MovedOn(LedgerError):

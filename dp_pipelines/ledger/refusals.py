@@ -50,7 +50,9 @@ def free_round(state: "State", block: PlanBlock, run_id: str, *, spare: bool) ->
         return free[0]
     regular = block.runs - block.spare
     kind, hint = (
-        f"{block.spare} spare run{'' if block.spare == 1 else 's'}" if spare else f"{regular} runs",
+        f"{block.spare} spare run{'' if block.spare == 1 else 's'}"
+        if spare
+        else f"{regular} run{'' if regular == 1 else 's'}",
         another_plan(regular),
     )
     if others and not spare:

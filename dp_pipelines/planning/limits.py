@@ -94,7 +94,7 @@ def _of_bounds(query: Query, unit: str) -> list[str]:
     if bounds.auto_partitions:
         listed = ", ".join(f"{candidate:,}" for candidate in bounds.candidates)
         said.append(f"at most as many groups{groups} as the run chooses are counted of one {unit}: one of {listed}")
-    elif not _all_listed(query):
+    elif not all_listed(query):
         most = bounds.max_partitions
         said.append(f"at most {_counted(most, 'group')}{groups} {_are(most)} counted of one {unit}")
     return said
@@ -128,8 +128,12 @@ def _groups(query: Query) -> str:
     return f" by {_listed(columns)}" if columns else ""
 
 
-def _all_listed(query: Query) -> bool:
-    """Whether a unit may be in every public partition."""
+def all_listed(query: Query) -> bool:
+    """Return True if a unit may be in every public partition.
+
+    Args:
+        query: of a stage.
+    """
     if isinstance(query.partitions, LargeList):  # a few unlisted ones take places too
         return False
     return isinstance(query.partitions, PublicPartitions) and query.partitions.count <= query.bounds.max_partitions

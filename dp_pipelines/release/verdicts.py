@@ -206,12 +206,15 @@ WHAT_HELPS = (
 """Where no group was large enough, or none was read as it was meant."""
 
 
-def nothing_published(stage: Mapping[str, Any]) -> str:
+def nothing_published(stage: Mapping[str, Any], narrowed_by: Sequence[str] = ()) -> str:
     """What is said of a stage that published no partition.
 
     Args:
         stage: its entry in the manifest.
+        narrowed_by: what in the job decides which rows are read, in words.
 
+    >>> nothing_published({}, ["where", "week = 2026-W01"])
+    'no group was published. Look also at where and week = 2026-W01: they decide which rows are read'
     >>> nothing_published({"selection": {"strategy": "gaussian", "half_keep_users": 65.2}})[:55]
     'no group was published: a group needs about 66 units. U'
     """
@@ -219,10 +222,13 @@ def nothing_published(stage: Mapping[str, Any]) -> str:
     part = _left_out(stage)
     if part is not None:
         return "no group is shown: none of those that were released passes the condition of the job"
-    said = "no group was published"
+    said, rows = "no group was published", ""
+    if narrowed_by:
+        decide = "they decide" if len(narrowed_by) > 1 else "it decides"
+        rows = f". Look also at {' and '.join(narrowed_by)}: {decide} which rows are read"
     if isinstance(half, bool) or not isinstance(half, int | float) or not 0 < half < 1e18:
-        return said
-    return f"{said}: a group needs about {int(np.ceil(half)):,} units. {WHAT_HELPS}"
+        return f"{said}{rows}"
+    return f"{said}: a group needs about {int(np.ceil(half)):,} units. {WHAT_HELPS}{rows}"
 
 
 def range_of(entry: Mapping[str, Any]) -> tuple[float, float] | None:

@@ -296,7 +296,7 @@ def _report(given: argparse.Namespace, rest: list[str]) -> int:
 
 
 def _plan(given: argparse.Namespace, rest: list[str]) -> int:
-    from dp_pipelines.jobs.cli import shown_plan
+    from dp_pipelines.jobs.cli import plan_account, shown_plan
     from dp_pipelines.jobs.spec import job_file
     from dp_pipelines.jobs.spec.content import is_collected
 
@@ -312,7 +312,8 @@ def _plan(given: argparse.Namespace, rest: list[str]) -> int:
     if given.against is not None:
         return _plan_against(file, given)
     shown = shown_plan.planned(file, given.param, () if given.group is None else (given.group,))
-    shown_plan.print_plan(shown, in_json=given.json, explain=given.explain)
+    account = "" if given.json else plan_account.in_words(file, shown.request)
+    shown_plan.print_plan(shown, in_json=given.json, explain=given.explain, account=account)
     return DONE
 
 
@@ -320,7 +321,7 @@ def _plan_against(file: "JobFile", given: argparse.Namespace) -> int:
     """Print what changed since an earlier job, then the plan."""
     import dataclasses
 
-    from dp_pipelines.jobs.cli import compared_jobs, shown_plan
+    from dp_pipelines.jobs.cli import compared_jobs, plan_account, shown_plan
     from dp_pipelines.jobs.spec import job_file
 
     earlier = job_file.load(given.against)
@@ -338,7 +339,8 @@ def _plan_against(file: "JobFile", given: argparse.Namespace) -> int:
         now = dataclasses.replace(now, plan={**now.plan, "against": found.to_json()})
         shown_plan.print_plan(now, in_json=True)
         return DONE
-    shown_plan.print_plan(now, in_json=False, explain=given.explain, above="\n".join(found.lines(given.against)))
+    above, account = "\n".join(found.lines(given.against)), plan_account.in_words(file, now.request)
+    shown_plan.print_plan(now, in_json=False, explain=given.explain, above=above, account=account)
     return DONE
 
 
@@ -404,7 +406,7 @@ def _run(given: argparse.Namespace, rest: list[str]) -> int:
                 confirm=None if given.yes else run_question.asker(),
             )  # fmt: skip
         pointed = names.point_to(published)
-        shown_run.print_run(published, in_json=given.json)
+        shown_run.print_run(published, file.job, in_json=given.json)
         if pointed:
             output.note(f"note: {pointed}")
         return DONE

@@ -1,10 +1,10 @@
-"""Asks, on a terminal, whether a plan is to be charged that its owner may regret.
+"""Asks, on a terminal, whether a run is to be charged that its owner may regret.
 
-In: a plan that is about to be charged for the first time, a terminal. Out: nothing, or a refusal of the run. Holds: there is a
+In: a run that is about to be charged, a terminal. Out: nothing, or a refusal of the run. Holds: there is a
 question only if standard input and standard error are terminals; whether there is one, and what it says, follows from the job
 file, the ledger and the plan, never from rows; no name or value can begin a line of it; what was typed before it is no answer;
 nothing is locked meanwhile, and the ledger checks again before it charges. Not covered: further runs of a plan that is charged,
-which cost nothing more.
+unless they repeat the parameters of a release.
 """
 
 import contextlib
@@ -55,7 +55,7 @@ def ask(charge: "NewCharge", stream: TextIO, progress: Progress) -> None:
     if not doubts:
         return
     with progress.paused():
-        for line in (*doubts, price_of(charge)):
+        for line in filter(None, (*doubts, price_of(charge))):
             silence.note(stream, visible(visible(line, most=LONGEST_LINE), most=LONGEST_LINE))  # escapes count too
         answer = _answer(stream)
     if answer.strip().casefold() not in ("y", "yes"):
@@ -75,6 +75,8 @@ def doubts_of(charge: "NewCharge") -> list[str]:
     Args:
         charge: what would be charged.
     """
+    if charge.repeats:
+        return [charge.repeats]
     asked = job_fields.fields_of(charge.request.file.job)
     near = []
     for job in charge.released:
@@ -93,11 +95,13 @@ def doubts_of(charge: "NewCharge") -> list[str]:
 
 
 def price_of(charge: "NewCharge") -> str:
-    """Return what a charge costs and what is left for it, in words.
+    """Return what a charge costs and what is left for it, in words; empty if its plan is paid for.
 
     Args:
         charge: what would be charged.
     """
+    if charge.repeats:
+        return ""
     plan, dataset = charge.plan, charge.request.file.job.dataset
     cost = f"epsilon {spent_number(plan.accounted['epsilon'])} and delta {spent_number(plan.accounted['delta'])}"
     runs = f" for all of its {plan.runs} runs" if plan.runs > 1 else ""

@@ -17,8 +17,9 @@ from dp_pipelines.jobs.request.preview import looked_at
 from dp_pipelines.jobs.request.request import Request
 from dp_pipelines.jobs.run import frozen_plans, plan_cache
 from dp_pipelines.jobs.run.run import plan_of
-from dp_pipelines.jobs.spec.job_file import JobFile
+from dp_pipelines.jobs.spec.job_file import JobFile, Stage
 from dp_pipelines.jobs.terminal import output
+from dp_pipelines.planning import unmeasured_limits
 from dp_pipelines.query.query import Query
 from dp_pipelines.query.train_model import TrainModel
 
@@ -32,12 +33,14 @@ class ShownPlan:
         plan: what `plan --json` prints.
         groups: what groups of the wanted sizes are guaranteed.
         request: of the checked files; None where they were not checked.
+        notes: what to say of stages beside their plan, by name.
     """
 
     stages: Mapping[str, Query | TrainModel]
     plan: dict[str, Any]
     groups: tuple[GroupGuarantee, ...]
     request: Request | None
+    notes: Mapping[str, str]
 
     def to_json(self) -> dict[str, Any]:
         """Return the plan as JSON values, with what a group of the first size is guaranteed."""
@@ -49,14 +52,14 @@ MANY_STAGES = 50
 
 
 @contextlib.contextmanager
-def _progress(stages: int) -> Iterator[None]:
-    if stages <= MANY_STAGES:
+def _progress(stages: frozen_plans.Stages) -> Iterator[None]:
+    if len(stages) <= MANY_STAGES:
         yield
         return
     from dp_pipelines.jobs.terminal.progress import Progress
 
     with Progress(sys.stderr) as progress:
-        progress.show(f"planning {stages} stages")
+        progress.show(frozen_plans.progress_words(stages))
         yield
 
 
@@ -80,15 +83,38 @@ def planned(file: JobFile, given: Sequence[str], groups: Sequence[int] = (), *, 
     plan = plan_cache.load(name, "shown")
     guaranteed: tuple[GroupGuarantee, ...] = ()
     if plan is None or groups:
-        with _progress(len(stages)):
+        with _progress(stages):
             made = frozen_plans.plan_of(file, stages, plan_of, name)
             plan = plan or made.to_json()
         plan_cache.store(name, "shown", plan)
         guaranteed = tuple(group_guarantee(made.all_mechanisms(), units=size, **made.accounted) for size in groups)
-    return ShownPlan(stages=stages, plan=with_limits(plan, file.job), groups=guaranteed, request=request)
+    return ShownPlan(
+        stages=stages,
+        plan=with_limits(plan, file.job),
+        groups=guaranteed,
+        request=request,
+        notes=_notes(file, stages),
+    )
 
 
-def print_plan(shown: ShownPlan, *, in_json: bool, explain: bool = False, above: str = "") -> None:
+def _notes(file: JobFile, stages: Mapping[str, Query | TrainModel]) -> dict[str, str]:
+    """Return what to say of stages whose limits are not measured, by name."""
+    notes = {}
+    for name, asked in stages.items():
+        stage = file.job.stages[name]
+        if not isinstance(asked, Query) or not isinstance(stage, Stage):
+            continue
+        words = unmeasured_limits.note(
+            asked,
+            measurable=not stage.unit_columns and stage.where is None,
+            has_ranges=file.job.join is None and stage.limit is None,
+        )
+        if words:
+            notes[name] = words
+    return notes
+
+
+def print_plan(shown: ShownPlan, *, in_json: bool, explain: bool = False, above: str = "", account: str = "") -> None:
     """Print a plan.
 
     Args:
@@ -96,6 +122,7 @@ def print_plan(shown: ShownPlan, *, in_json: bool, explain: bool = False, above:
         in_json: whether to print JSON instead of text.
         explain: whether the text says how the numbers were chosen.
         above: what stands above the text.
+        account: what the account has left, in words.
     """
     from dp_pipelines.jobs.terminal import summary
 
@@ -106,6 +133,6 @@ def print_plan(shown: ShownPlan, *, in_json: bool, explain: bool = False, above:
             return
         if above:
             print(above)
-        summary.print_plan(plan, sys.stdout)
+        summary.print_plan(plan, sys.stdout, notes=shown.notes, account=account)
         if explain:
             summary.print_explanation(plan, sys.stdout)

@@ -329,6 +329,28 @@ def _rows(
     return expressions.bind(said.where, said.columns, source.schema, unit=unit, values=values, absent=_absent(source))
 
 
+def check_expressions(file: JobFile, source: source_files.Source) -> None:
+    """Check the expressions over the rows of a job's one source as far as no value of a parameter decides.
+
+    Args:
+        file: the job.
+        source: its source.
+
+    Raises:
+        RequestError: what is wrong.
+    """
+    job = file.job
+    if job.where is None and not job.columns:
+        return
+    from dp_pipelines.jobs.sql import expressions  # loads DuckDB
+
+    examples = job_parameters.examples({name: declared.type for name, declared in job.params.items()})
+    check = functools.partial(
+        expressions.check_without_values, unit=job.unit, examples=examples, absent=_absent(source)
+    )
+    _placed(file, lambda: check(job.where, job.columns, source.schema))
+
+
 def _absent(source: source_files.Source) -> dict[str, str]:
     """What is wrong with columns that only some files have, in words."""
     return {name: f"{error.field}: {error.message}" for name, error in source.missing.items()}

@@ -25,6 +25,15 @@ DAMAGED = (RequestError, ArithmeticError, AttributeError, LookupError, TypeError
 Stages = Mapping[str, Query | TrainModel]
 
 
+def progress_words(stages: Stages) -> str:
+    """Return what progress says while a plan is made.
+
+    >>> progress_words({})
+    'planning 0 stages'
+    """
+    return f"planning {len(stages)} stage{'' if len(stages) == 1 else 's'}"
+
+
 def name_of(file: JobFile, stages: Stages, asked: str = "") -> str:
     """The name of a plan in the cache.
 

@@ -17,8 +17,9 @@ from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs.request.request import Request
 from dp_pipelines.jobs.runners import processes
 from dp_pipelines.jobs.sources import event_window
-from dp_pipelines.ledger import default_places, release_list, sources, units
-from dp_pipelines.ledger.entries import FILTER, TUNE, Account, Run, Window
+from dp_pipelines.jobs.spec.job_file import JobFile
+from dp_pipelines.ledger import default_places, release_list, rules, sources, units
+from dp_pipelines.ledger.entries import FILTER, TUNE, Account, Cost, Run, Window
 from dp_pipelines.ledger.ledger import DEFAULT_NAME, Ledger
 from dp_pipelines.ledger.patience import A_MINUTE, Patience
 from dp_pipelines.planning.plan import Plan
@@ -45,7 +46,7 @@ class ReleasedJob:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class NewCharge:
-    """A plan that is about to be charged for the first time, with the public facts by which its owner may decide.
+    """A run that is about to be charged, with the public facts by which its owner may decide.
 
     Args:
         request: the run.
@@ -54,6 +55,7 @@ class NewCharge:
         left: epsilon and delta that the account has left; None if it is not there yet, or does not count in these (rule
             `filter`).
         opens_account: whether the account will be opened, with the job's budget as its cap.
+        repeats: what `Book.repeats` says of it, if its plan is charged already.
     """
 
     request: Request
@@ -61,6 +63,17 @@ class NewCharge:
     released: tuple[ReleasedJob, ...]
     left: tuple[float, float] | None
     opens_account: bool
+    repeats: str = ""
+
+
+def place_of(file: JobFile) -> str:
+    """Return where the ledger of a job is if none is named.
+
+    Args:
+        file: the job.
+    """
+    # The folder of the file itself: a link to it in another folder is the same job.
+    return str(file.path.resolve().parent / DEFAULT_NAME)
 
 
 class Book:
@@ -88,9 +101,8 @@ class Book:
         beside: pathlib.Path | None = None,
     ) -> None:
         self._request, self._url, self._tell, self._anchor = request, url, tell, anchor
-        # The folder of the file itself: a link to it in another folder is the same job.
-        folder = request.file.path.resolve().parent if beside is None else beside
-        self._place = str(folder / DEFAULT_NAME) if url is None else url
+        beside_job = place_of(request.file) if beside is None else str(beside / DEFAULT_NAME)
+        self._place = beside_job if url is None else url
         self._patience = Patience(A_MINUTE, tell)
         self._ledger: Ledger | None = None
 
@@ -124,11 +136,12 @@ class Book:
         key = (self._request.file.job.dataset, self._request.window_name)
         return any((block.account, block.window) == key for block in self._ledger.state.plans.values())
 
-    def new_charge(self, plan: Plan) -> NewCharge:
-        """Return what there is to know before a plan is charged for the first time.
+    def new_charge(self, plan: Plan, repeats: str = "") -> NewCharge:
+        """Return what there is to know before a run is charged.
 
         Args:
-            plan: of the run; the ledger has not frozen it.
+            plan: of the run.
+            repeats: what `repeats` says of it.
         """
         name, window = self._request.file.job.dataset, self._request.window_name
         account = None if self._ledger is None else self._ledger.state.accounts.get(name)
@@ -147,7 +160,60 @@ class Book:
             released=tuple(released.values()),
             left=None if account.rule == FILTER else (units.epsilon_of(left.epsilon), units.delta_of(left.delta)),
             opens_account=False,
+            repeats=repeats,
         )
+
+    def repeats(self, run_id: str) -> str:
+        """Return what to say of a new run if the same job has a release with its parameters already; empty if there is none.
+
+        Jobs without parameters read other files under each run id, so nothing is said of them.
+
+        Args:
+            run_id: of the run.
+        """
+        request, run = self._request, self._run(run_id)
+        if self._ledger is None or not request.values or (run is not None and run.state != "abandoned"):
+            return ""
+        account = request.file.job.dataset
+        block = self._ledger.block(account, request.window_name, request.asked)
+        if block is None:
+            return ""
+        alike = [
+            other
+            for other in self._ledger.state.runs_of(account)
+            if other.committed
+            and (other.window, other.plan) == (block.window, block.asked)
+            and other.content == request.content
+        ]
+        if not alike:
+            return ""
+        runs = block.runs - block.spare
+        return (
+            f"these parameters were released before, by run {release_list.shown_id(alike[-1].run_id)!r} of "
+            f"{release_list.time_of_draw(alike[-1])[:10]}; this run draws anew and takes another of the "
+            f"{runs} run{'' if runs == 1 else 's'} of its plan"
+        )
+
+    def cap_for(self, plan: Plan) -> tuple[float, float] | None:
+        """Return the epsilon and delta of a cap that has room for a plan; None if no cap helps or there is no such account.
+
+        Args:
+            plan: it is not charged yet.
+        """
+        name, window = self._request.file.job.dataset, self._request.window_name
+        account = None if self._ledger is None else self._ledger.state.accounts.get(name)
+        if account is None or account.rule == FILTER or self.frozen() is not None:
+            return None
+        needed = account.spent.get(window, Cost()) + rules.plan_cost(
+            account, plan.accounted["epsilon"], plan.accounted["delta"]
+        )
+        return max(account.epsilon, units.epsilon_of(needed.epsilon)), max(account.delta, units.delta_of(needed.delta))
+
+    def runs_left(self) -> int:
+        """Return how many runs of the job's plan no run holds, without those for corrections; 0 if it is not charged yet."""
+        request = self._request
+        block = self._ledger and self._ledger.block(request.file.job.dataset, request.window_name, request.asked)
+        return len(block.free()) if block else 0
 
     def committed(self, run_id: str) -> bool:
         """Whether a run has its release already."""

@@ -139,7 +139,8 @@ def run(
         runner: one of `runner_rules.NAMES`.
         anchor: the folder where the ledger's anchor must be; None takes the one that the environment names, if any.
         spare: whether a new run is one of those that the budget has for corrections.
-        confirm: is asked before a plan is charged that the ledger does not know; None asks nobody.
+        confirm: is asked before a plan is charged that the ledger does not know, and before a run repeats the parameters of a
+            release; None asks nobody.
 
     Raises:
         RequestError: the request is wrong by public facts, or `confirm` refuses; nothing was charged or created.
@@ -226,9 +227,9 @@ def carry_out(
 
         stop = functools.partial(_stop, tell)
         if ledger == NO_LEDGER:
-            progress.show(f"planning {len(request.stages)} stages")
+            progress.show(frozen_plans.progress_words(request.stages))
             plan = cached_plan(file, request.stages, request.asked)
-            identity = run_id or _identity(plan, request)
+            identity = run_id or identity_of(plan, request)
             if not os.path.lexists(target):
                 place.refuse_unready()
                 _refuse_unready(engine, request, plan, identity, target, tell)
@@ -237,7 +238,7 @@ def carry_out(
 
         progress.show("opening the ledger")
         with ledger_account.Book(request, ledger, tell, anchor=anchor, beside=beside) as book:
-            progress.show(f"planning {len(request.stages)} stages")
+            progress.show(frozen_plans.progress_words(request.stages))
             frozen = book.frozen()
             if frozen is not None:
                 plan = plan_of(file, request.stages, frozen)
@@ -249,7 +250,7 @@ def carry_out(
                     f"{spent_number(plan.accounted['epsilon'])} for all of its runs; label, measure, title, description and "
                     "order_by change what readers see for free"
                 )
-            identity = run_id or _identity(plan, request)
+            identity = run_id or identity_of(plan, request)
             ledgered_run.release_at(target, identity, file.job.dataset, plan.digest, request.content)
             production = produced(request, plan, identity, engine, progress)
             standing = os.path.lexists(target)  # looked at first: another process may be about to publish this run
@@ -261,11 +262,14 @@ def carry_out(
                     staging.refuse_existing(target)
                 place.refuse_unready()
                 _refuse_unready(engine, request, plan, identity, target, tell)
-                tried = functools.partial(book.tried, _admission(request, plan, identity, spare=spare, trial=True))
+                tried = functools.partial(book.tried, admission(request, plan, identity, spare=spare, trial=True))
                 production.prepare(tried, book.known_as)
-                if confirm is not None and frozen is None:
+                repeats = "" if spare else book.repeats(identity)
+                if repeats and confirm is None:
+                    tell(repeats)
+                if confirm is not None and (frozen is None or repeats):
                     tried()  # nobody is asked about a run that the ledger refuses
-                    confirm(book.new_charge(plan), stream, progress)
+                    confirm(book.new_charge(plan, repeats), stream, progress)
             work = ledgered_run.Work(
                 account=file.job.dataset,
                 run_id=identity,
@@ -273,7 +277,7 @@ def carry_out(
                 plan=plan.digest,
                 asked=request.asked,
                 content=request.content,
-                admit=_admission(request, plan, identity, spare=spare),
+                admit=admission(request, plan, identity, spare=spare),
                 target=target,
                 files=request.source.files,
                 stage=production.release,
@@ -311,10 +315,16 @@ def _deliver(
     request.outputs.deliver(folder, request.file.job.dataset, run_id)
 
 
-def _admission(
+def admission(
     request: Request, plan: Plan, run_id: str, *, spare: bool = False, trial: bool = False
 ) -> "Callable[[Ledger], Run]":
-    """What charges a run of a plan; on trial it charges nothing."""
+    """Return what charges a run of a plan.
+
+    Args:
+        request, plan, run_id: of the run.
+        spare: whether it is one of those for corrections.
+        trial: whether nothing is charged.
+    """
     from dp_pipelines.jobs.runners import processes
 
     return lambda ledger: ledger.admit(
@@ -369,8 +379,12 @@ def _stop(tell: Callable[[str], None], job: EngineJob) -> None:
     orphaned_jobs.stop(job, tell)
 
 
-def _identity(plan: Plan, request: Request) -> str:
-    """The id of a run that was given none: the plan's hash with the parameters."""
+def identity_of(plan: Plan, request: Request) -> str:
+    """Return the id of a run that was given none: the plan's hash with the parameters.
+
+    Args:
+        plan, request: of the run.
+    """
     return f"{plan.digest[:24]}-{request.content[:24]}"
 
 

@@ -111,6 +111,18 @@ def take(declared: Mapping[str, str], given: Iterable[str]) -> dict[str, Value]:
     return values
 
 
+def examples(declared: Mapping[str, str]) -> dict[str, Value]:
+    """Return a value of the declared type for each parameter, for checks that no value decides.
+
+    Args:
+        declared: type of each parameter.
+
+    >>> examples({"week": "string", "top": "int"})
+    {'week': '2026-W01', 'top': 7}
+    """
+    return take(declared, [f"{name}={_TYPES[kind].example}" for name, kind in declared.items()])
+
+
 def _read(text: str, known: _ParameterType) -> Value | None:
     try:
         return known.read(text)

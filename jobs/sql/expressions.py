@@ -94,6 +94,34 @@ def bind(
     return rows
 
 
+def check_without_values(
+    where: str | None,
+    columns: Mapping[str, str],
+    schema: pa.Schema,
+    *,
+    unit: Sequence[str],
+    examples: Mapping[str, Value],
+    absent: Mapping[str, str] = types.MappingProxyType({}),
+) -> None:
+    """Refuse what is wrong in the expressions of a job whatever values its parameters have.
+
+    Args:
+        where, columns, schema, unit, absent: see `bind`.
+        examples: a value of the declared type for each parameter. Nothing that follows from it is refused.
+
+    Raises:
+        RequestError: a problem, with the fields `where` and `columns.NAME`.
+
+    >>> check_without_values("week = {week}", {}, pa.schema([("day", pa.date32())]), unit=["id"], examples={"week": "2026-W01"})
+    Traceback (most recent call last):
+    dp_pipelines.errors.RequestError: where: names column 'week', which the source does not have; columns: day
+    """
+    if where is not None:
+        known = whitelist.KnownNames(columns=schema.names, defined=columns, absent=absent, params=examples)
+        _allowed("where", where, known, examples, row_calculator.Calculator().connection)
+    bind(None, columns, schema, unit=unit, values={}, absent=absent)
+
+
 def over_released(
     having: str, schema: pa.Schema, values: Mapping[str, Value], lists: Mapping[str, str] = types.MappingProxyType({})
 ) -> RowExpressions:
@@ -148,18 +176,7 @@ def _bind_one(
     connection: duckdb.DuckDBPyConnection,
 ) -> Expression:
     """One expression, checked, typed and tried on constants. Raises: RequestError with `field`."""
-    if not text.strip() or len(text) > LONGEST or "\0" in text:
-        raise _refused(field, f"must be an SQL expression of at most {LONGEST} characters", "write e.g. AMOUNT > 0")
-    sql, placeholders = job_parameters.into_sql(text, values)
-    root = tree(field, sql, connection, values)
-    try:
-        uses = whitelist.check(root, dataclasses.replace(known, quoted=_QUOTED.findall(text)))
-    except RequestError as error:
-        raise _refused(field, error.message, error.hint) from None
-    if uses.params != placeholders:
-        name = next(name for name in placeholders if uses.params.get(name, 0) != placeholders[name])
-        hint = f"write {{{name}}} without quotes around it: it is already a value"
-        raise _refused(field, f"has {{{name}}} inside quotes or a comment, where it would be plain text", hint)
+    sql, root, uses = _allowed(field, text, known, values, connection)
     columns = tuple(uses.columns)
     reads = {name: schema.field(name).type for name in columns}
     try:
@@ -186,6 +203,29 @@ def _bind_one(
     return Expression(
         name=name, sql=sql, type=plain, columns=columns, growth=row_calculator.growth(plain, growth.times, growth.more)
     )
+
+
+def _allowed(
+    field: str,
+    text: str,
+    known: whitelist.KnownNames,
+    values: Mapping[str, Value],
+    connection: duckdb.DuckDBPyConnection,
+) -> tuple[str, whitelist.Node, whitelist.Uses]:
+    """The SQL of an expression with allowed names and forms, its parse tree, what it uses. Raises: RequestError with `field`."""
+    if not text.strip() or len(text) > LONGEST or "\0" in text:
+        raise _refused(field, f"must be an SQL expression of at most {LONGEST} characters", "write e.g. AMOUNT > 0")
+    sql, placeholders = job_parameters.into_sql(text, values)
+    root = tree(field, sql, connection, values)
+    try:
+        uses = whitelist.check(root, dataclasses.replace(known, quoted=_QUOTED.findall(text)))
+    except RequestError as error:
+        raise _refused(field, error.message, error.hint) from None
+    if uses.params != placeholders:
+        name = next(name for name in placeholders if uses.params.get(name, 0) != placeholders[name])
+        hint = f"write {{{name}}} without quotes around it: it is already a value"
+        raise _refused(field, f"has {{{name}}} inside quotes or a comment, where it would be plain text", hint)
+    return sql, root, uses
 
 
 def tree(field: str, sql: str, connection: duckdb.DuckDBPyConnection, declared: Mapping[str, Value]) -> whitelist.Node:

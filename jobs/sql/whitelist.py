@@ -113,7 +113,7 @@ class KnownNames:
 
     Args:
         columns: the columns, as the source spells them.
-        defined: columns that the job file defines; only used for a better message.
+        defined: the expressions of columns that the job file defines, by name; only used for a better message.
         absent: the problem with each column that only some files have.
         params: the declared parameters.
         released: whether they are columns of a released table, not of a source.
@@ -121,7 +121,7 @@ class KnownNames:
     """
 
     columns: Collection[str]
-    defined: Collection[str] = ()
+    defined: Mapping[str, str] = dataclasses.field(default_factory=dict)
     absent: Mapping[str, str] = dataclasses.field(default_factory=dict)
     params: Collection[str] = ()
     released: bool = False
@@ -197,6 +197,10 @@ class _Walk:
             return alike[0]
         if name in self.names.defined:
             hint = "columns and where only see the columns of the source: write the expression out"
+            if (
+                sql := self.names.defined[name]
+            ).isprintable():  # one of several lines is not to be copied from a message
+                hint += f", here ({sql})"
         elif alike:
             hint = "choose one of these, spelled exactly: " + ", ".join(map(repr, alike))
         else:

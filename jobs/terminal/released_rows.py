@@ -89,12 +89,13 @@ class FirstRows:
         return "; ".join(parts)
 
 
-def first_rows(path: pathlib.Path, stage: Mapping[str, Any]) -> FirstRows:
+def first_rows(path: pathlib.Path, stage: Mapping[str, Any], narrowed_by: Sequence[str] = ()) -> FirstRows:
     """The first rows of a published Parquet file.
 
     Args:
         path: of the file.
         stage: its entry in the manifest; {} where there is none.
+        narrowed_by: what in the job decides which rows are read, in words.
     """
     published = released_table.read_published(path, partition_by_of(stage))
     entries = {name: entry for name, entry in _mapping(stage.get("metrics")).items() if isinstance(entry, Mapping)}
@@ -117,7 +118,7 @@ def first_rows(path: pathlib.Path, stage: Mapping[str, Any]) -> FirstRows:
             columns.append(likely)
             headings.append(f"{metric.name}, {range_text.HEADING}")
     found = verdicts.told(published.table, stage)
-    nothing = verdicts.nothing_published(stage) if published.table.num_rows == 0 else ""
+    nothing = verdicts.nothing_published(stage, narrowed_by) if published.table.num_rows == 0 else ""
     return FirstRows(
         keys=tuple(key.name for key in published.keys),
         metrics=tuple(headings),
@@ -141,9 +142,15 @@ def partition_by_of(stage: Mapping[str, Any]) -> list[str] | None:
     return list(keys) if named and keys is not None else None
 
 
-def print_stage(path: pathlib.Path, out: Console, stage: Mapping[str, Any], notes: Sequence[str] = ()) -> None:
+def print_stage(
+    path: pathlib.Path,
+    out: Console,
+    stage: Mapping[str, Any],
+    notes: Sequence[str] = (),
+    narrowed_by: Sequence[str] = (),
+) -> None:
     """The first rows of a published Parquet file, as a table. Arguments as for `first_rows`; `notes` stand below it."""
-    rows = first_rows(path, stage)
+    rows = first_rows(path, stage, narrowed_by)
     out.print(f"[bold]{escape(path.stem)}[/bold] · {rows.title}")
     if rows.is_total and rows.cells:
         table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 1, 0, 2))

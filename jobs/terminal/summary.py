@@ -7,7 +7,7 @@ about a release comes from its folder.
 import json
 import math
 import pathlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 import rich.box
@@ -22,10 +22,12 @@ from dp_pipelines.accounting.shown_costs import left_number as left_number
 from dp_pipelines.accounting.shown_costs import number as number
 from dp_pipelines.accounting.shown_costs import spent_number as spent_number
 from dp_pipelines.errors import RequestError
+from dp_pipelines.frozen import FrozenMapping
 from dp_pipelines.jobs.terminal import output
 from dp_pipelines.jobs.terminal.console import HarmlessConsole
 from dp_pipelines.jobs.terminal.released_rows import notes_of, print_stage, shown
 from dp_pipelines.planning import power
+from dp_pipelines.release.ranges import LAPLACE_BAR
 from dp_pipelines.report.compare_text import hidden_tables
 from dp_pipelines.report.numbers import ERROR_BAR, with_error_bar
 
@@ -58,12 +60,16 @@ def warnings_of(plan: Mapping[str, Any]) -> list[str]:
     return found
 
 
-def print_plan(plan: Mapping[str, Any], stream: TextIO) -> None:
+def print_plan(
+    plan: Mapping[str, Any], stream: TextIO, *, notes: Mapping[str, str] = FrozenMapping({}), account: str = ""
+) -> None:
     """A plan as `dp-pipelines plan` shows it.
 
     Args:
         plan: what `plan --json` prints.
         stream: where to.
+        notes: what to say of stages beside, by name.
+        account: what the account has left, in words.
     """
     out = console(stream)
     runs = plan.get("runs", 1)
@@ -86,6 +92,8 @@ def print_plan(plan: Mapping[str, Any], stream: TextIO) -> None:
         out.print(_of_group(plan["group"]))
     for words in plan.get("parties", {}).get("words", []):
         out.print(f"parties    {escape(shown(words))}")
+    if account:
+        out.print(f"account    {escape(shown(account))}")
     for stage in plan["stages"]:
         out.print()
         share = f" · share {stage['share']:.0%}" if len(plan["stages"]) > 1 and "share" in stage else ""
@@ -99,9 +107,11 @@ def print_plan(plan: Mapping[str, Any], stream: TextIO) -> None:
             continue
         if stage["metrics"]:
             out.print(_metrics(stage["metrics"]))
-            _print_usefulness(stage["metrics"], out)
+            _print_usefulness(stage, out)
         for sentence in stage.get("limits", []):
             out.print(f"  {escape(shown(sentence))}")
+        if stage["name"] in notes:
+            out.print(f"  [bold]note:[/bold] {escape(shown(notes[stage['name']]))}")
         for line in _clamps(stage):
             out.print(f"  {line}")
         if stage.get("choice"):
@@ -230,7 +240,9 @@ def _metrics(metrics: Mapping[str, Mapping[str, Any]]) -> Table:
         stddev = metric.get("stddev")
         shown = number(stddev) if stddev is not None else "depends on group size"
         if metric.get("stddev_multiple") is not None:
-            shown = f"{number(metric['stddev_multiple'])} times {_multiple_of(metric)}"
+            shown = "depends on the chosen bounds"
+            if "clamp" in metric:
+                shown = f"{number(metric['stddev_multiple'])} times {_multiple_of(metric)}"
         shown += ", before shrinkage" if metric.get("shrunk") else ""
         cells = [escape(name), escape(str(metric["noise"])), shown]
         if guessed:
@@ -241,15 +253,62 @@ def _metrics(metrics: Mapping[str, Mapping[str, Any]]) -> Table:
     return table
 
 
-def _print_usefulness(metrics: Mapping[str, Mapping[str, Any]], out: Console) -> None:
-    """Prints from which size of a group on each number is good."""
-    said = [(name, one["words"]) for name, metric in metrics.items() for one in metric.get("good_from", [])]
-    said += [(name, f"left out: {m['good_from_left_out']}") for name, m in metrics.items() if "good_from_left_out" in m]
-    if not said:
-        return
-    out.print("  good for 95 of 100 groups of the stated size, as far as noise goes:")
-    for name, words in said:
-        out.print(f"    {escape(shown(name))}: {escape(words)}")
+def _print_usefulness(stage: Mapping[str, Any], out: Console) -> None:
+    """Print from which size of a group on each number is good; where the run chooses bounds, the noise with some of them."""
+    metrics: Mapping[str, Mapping[str, Any]] = stage["metrics"]
+    good = [(name, one["words"]) for name, metric in metrics.items() for one in metric.get("good_from", [])]
+    open_bounds = []
+    for name, metric in metrics.items():
+        if words := _example(stage, metric) or metric.get("good_from_left_out"):
+            open_bounds.append((name, words))
+    for heading, lines in (
+        ("good for 95 of 100 groups of the stated size, as far as noise goes:", good),
+        ("noise that 95 of 100 numbers stay within, by the bounds that the run chooses:", open_bounds),
+    ):
+        if lines:
+            out.print(f"  {heading}")
+        for name, words in lines:
+            out.print(f"    {escape(shown(name))}: {escape(words)}")
+
+
+def _example(stage: Mapping[str, Any], metric: Mapping[str, Any]) -> str:
+    """Return the noise of a metric with two choices of the bounds that the run makes; empty where it follows from no such choice.
+
+    >>> orders = {"noise": "gaussian", "stddev_multiple": 10.0, "grows_with": "sqrt(max_partitions_contributed)"}
+    >>> _example({"partition_candidates": [1, 2, 4, 8]}, orders)
+    '± 39 if the run chooses 4 partitions, ± 20 with 1'
+    """
+    multiple = metric.get("stddev_multiple")
+    if multiple is None or "clamp" in metric:
+        return ""
+    bar = multiple * (LAPLACE_BAR if "laplace" in metric["noise"] else ERROR_BAR)
+    bars, usual, least = [bar, bar], [], []
+    for factor in filter(None, (metric.get("grows_with") or "").split(" * ")):
+        of_rows = factor == "max_contributions_per_partition"
+        candidates = stage["row_candidates" if of_rows else "partition_candidates"]
+        chosen = candidates[len(candidates) // 2], candidates[0]
+        power = 0.5 if factor.startswith("sqrt") else 1.0
+        bars = [bar * number**power for bar, number in zip(bars, chosen, strict=True)]
+        usual.append(f"{chosen[0]:,} {'rows in each' if of_rows else 'partitions'}")
+        least.append(f"{chosen[1]:,}")
+    if "within" in metric:
+        largest = max(map(abs, metric["within"]))
+        bars = [bars[0] * largest, bars[1] * largest / 10]
+        usual.append(f"{largest:,.12g} as the largest value")
+        least.append(f"{largest / 10:,.12g}")
+    return (
+        f"± {_rough(bars[0])} if the run chooses {' and '.join(usual)}, ± {_rough(bars[1])} with {' and '.join(least)}"
+    )
+
+
+def _rough(value: float) -> str:
+    """Return a positive number with two digits.
+
+    >>> _rough(463.2), _rough(28951.0), _rough(0.0123)
+    ('460', '29,000', '0.012')
+    """
+    rounded = float(f"{value:.1e}")
+    return f"{rounded:,.0f}" if rounded >= 10 else f"{rounded:g}"
 
 
 def _clamps(stage: Mapping[str, Any]) -> list[str]:
@@ -338,16 +397,14 @@ def _kept(kept: Mapping[str, Any]) -> str:
 
 
 def _multiple_of(metric: Mapping[str, Any]) -> str:
-    """What the noise is a multiple of: bounds that a run will choose, or that differ by partition."""
+    """Return what the noise is a multiple of where bounds on values differ by partition."""
     words = {
         "max_partitions_contributed": "the partitions",
         "sqrt(max_partitions_contributed)": "the square root of the partitions",
         "max_contributions_per_partition": "the rows in each",
     }
     parts = [words[part] for part in (metric.get("grows_with") or "").split(" * ") if part]
-    partitions = " and ".join(parts)
-    clamp = escape(str(metric["clamp"]["noise_grows_with"])) if "clamp" in metric else ""
-    return " and ".join(filter(None, ["the bound" if "within" in metric else clamp, partitions]))
+    return " and ".join([escape(str(metric["clamp"]["noise_grows_with"])), *parts])
 
 
 def _selection(stage: Mapping[str, Any]) -> str:
@@ -383,7 +440,9 @@ def _selection(stage: Mapping[str, Any]) -> str:
     return text
 
 
-def print_release(folder: pathlib.Path, stream: TextIO, *, again: bool = False, place: str = "") -> None:
+def print_release(
+    folder: pathlib.Path, stream: TextIO, *, again: bool = False, place: str = "", where: Sequence[str] = ()
+) -> None:
     """A published release: its first rows with error bars, what was spent, where the files are.
 
     Args:
@@ -391,6 +450,7 @@ def print_release(folder: pathlib.Path, stream: TextIO, *, again: bool = False, 
         stream: where to.
         again: whether it had been published before.
         place: what it is called; empty: as the folder is.
+        where: the keys of the job file with conditions on rows.
     """
     from dp_pipelines.release.manifest import read_made_up, read_manifest, spent_so_far
 
@@ -410,8 +470,10 @@ def print_release(folder: pathlib.Path, stream: TextIO, *, again: bool = False, 
     tables = {name.removesuffix(".parquet") for name in files if name.endswith(".parquet")}
     stages = sorted(tables - hidden_tables(entries))
     declared = list(entries)
+    narrowed_by = [*where, *(f"{name} = {value}" for name, value in manifest.get("params", {}).items())]
     for stage in sorted(stages, key=lambda name: declared.index(name) if name in entries else len(declared)):
-        print_stage(folder / f"{stage}.parquet", out, entries.get(stage, {}), notes_of(manifest, stage))
+        table = folder / f"{stage}.parquet"
+        print_stage(table, out, entries.get(stage, {}), notes_of(manifest, stage), narrowed_by)
     for name in files:
         if name.endswith("/evaluation.json"):
             _print_model(folder / name, out)

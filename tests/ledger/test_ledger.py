@@ -106,6 +106,9 @@ def test_a_run_is_charged_once_and_keeps_its_round(url: str) -> None:
     assert ledger.account(ACCOUNT).spent[""] == spent, "under the rule reserved all runs of a plan are one block"
     with pytest.raises(BudgetError, match="covers 3 runs, and all are used.* runs: 4 in the job's budget"):
         admit(ledger, "u", plan(0.3, 1e-7, 3))
+    admit(ledger, "alone", plan(0.1, 1e-8, 1))
+    with pytest.raises(BudgetError, match="covers 1 run, and all are used"):
+        admit(ledger, "too many", plan(0.1, 1e-8, 1))
 
 
 def test_one_run_id_stands_for_one_release(url: str) -> None:

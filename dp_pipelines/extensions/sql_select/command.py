@@ -114,7 +114,7 @@ class _Sql:
         shown_run.refuse_output(given.output or "")
         with Stoppable(to_the_end=given.as_command) as stoppable:
             published = statement_job.carry_out(file, given, rest, stoppable.makes)
-            shown_run.print_run(published, in_json=given.json)
+            shown_run.print_run(published, file.job, in_json=given.json)
         return DONE
 
 

@@ -231,6 +231,37 @@ def test_a_plan_needs_no_files_but_says_what_it_did_not_check(shop: Shop, call: 
     assert call("plan", shop.write(where="nothing > 1")).code == 2
 
 
+@pytest.mark.parametrize(
+    ("where", "columns", "words"),
+    [
+        ("wek = {week}", {}, ["where: names column 'wek'"]),
+        ("week = {week}", {"week": "date_trunc('week', paid_at)"}, ["'week'", "here (date_trunc('week', paid_at))"]),
+        (
+            "CAST({week} AS DATE) = paid_at",
+            {"week": "prize"},
+            ["columns.week: names column 'prize'", "did you mean 'price'"],
+        ),
+    ],
+)
+def test_a_plan_checks_names_of_columns_without_values_of_parameters(
+    shop: Shop, call: Call, where: str, columns: dict[str, str], words: list[str]
+) -> None:
+    said = call("plan", shop.write(where=where, columns=columns, params={"week": {"type": "string"}}))
+    assert said.code == 2
+    assert all(word in said.err for word in words), said.err
+
+
+def test_a_plan_refuses_no_expression_that_only_some_values_of_parameters_spoil(shop: Shop, call: Call) -> None:
+    said = call("plan", shop.write(where="CAST({week} AS DATE) <= paid_at", params={"week": {"type": "string"}}))
+    assert said.code == 0
+    assert said.err.startswith("note: the values of parameters in expressions were not checked")
+    types = {"customer": "int", "product": "string", "price": "float"}
+    later = {"source": {"csv": "{week}/*.csv", "types": types}, "params": {"week": {"type": "string"}}}
+    assert "names column 'wek'" in call("plan", shop.write(where="wek = {week}", **later)).err, (
+        "the job declares the columns"
+    )
+
+
 def test_a_cached_plan_is_the_same_plan(
     shop: Shop, call: Call, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

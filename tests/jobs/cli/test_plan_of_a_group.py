@@ -59,7 +59,7 @@ def test_a_plan_of_many_stages_shows_progress(shop: Shop, call: Call, monkeypatc
     monkeypatch.setattr(shown_plan, "MANY_STAGES", 0)
     monkeypatch.setenv("DP_PIPELINES_PROGRESS_SECONDS", "0.001")
     monkeypatch.setenv("XDG_CACHE_HOME", str(shop.folder / "cache"))  # a plan that is stored there takes no time
-    assert "progress: planning 1 stages" in call("plan", shop.job).err
+    assert "progress: planning 1 stage\n" in call("plan", shop.job).err
     monkeypatch.setattr(shown_plan, "MANY_STAGES", 50)
     shop.write(budget={"epsilon": 2.0, "delta": 1e-6})
     assert call("plan", shop.job).err == ""

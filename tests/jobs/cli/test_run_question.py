@@ -263,3 +263,46 @@ def test_nobody_is_asked_about_a_plan_that_is_charged_or_about_another_job(shop:
         assert process.end() == 0
     assert ASKED not in process.shown
     assert shop.charged() == 3
+
+
+def of_a_store(shop: Shop) -> Shop:
+    """The shop with a job of several runs, each of which has a parameter."""
+    shop.write(
+        budget={"epsilon": 8.0, "delta": 1e-5, "runs": 3}, where="store = {store}", params={"store": {"type": "int"}}
+    )
+    return shop
+
+
+REPEATED = "these parameters were released before, by run 'one' of "
+
+
+def test_a_run_that_repeats_the_parameters_of_a_release_says_so(shop: Shop, call: Call) -> None:
+    of_a_store(shop)
+    notes = []
+    for run_id, store in (("one", 1), ("other", 2), ("again", 1), ("again", 1)):
+        output = shop.folder / f"{run_id}-{len(notes)}"
+        said = call("run", shop.job, "--output", output, "--run-id", run_id, "--param", f"store={store}")
+        assert said.code == 0
+        notes.append(REPEATED in said.err)
+        if notes[-1]:
+            assert "this run draws anew and takes another of the 3 runs of its plan" in said.err
+    assert notes == [False, False, True, False]
+
+
+def test_a_run_that_repeats_the_parameters_of_a_release_is_asked_about(shop: Shop, call: Call) -> None:
+    of_a_store(shop)
+    repeated = ("--param", "store=1")
+    assert call("run", shop.job, "--output", shop.folder / "one", "--run-id", "one", *repeated).code == 0
+    with terminal(*asked_to_run(shop, "--run-id", "two", *repeated)) as process:
+        assert process.read_until(ASKED)
+        process.type("n\n")
+        assert process.end() == 2
+    assert REPEATED in process.shown
+    assert shop.charged() == 1
+
+
+def test_a_release_without_partitions_names_what_decides_which_rows_are_read(shop: Shop, call: Call) -> None:
+    of_a_store(shop)
+    said = call("run", shop.job, "--output", shop.folder / "one", "--run-id", "one", "--param", "store=77")
+    assert said.code == 0
+    assert "Look also at where and store = 77: they decide which rows are read" in said.out

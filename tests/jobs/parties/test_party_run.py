@@ -317,7 +317,7 @@ def test_a_party_that_was_charged_alone_meets_the_others_unless_their_noise_woul
     path = world.path("north")
     asked, plan = planned(path)
     with ledger_account.Book(asked, None, lambda text: None) as book:
-        running._admission(asked, plan, "alone")(book.open())  # and then it stopped
+        running.admission(asked, plan, "alone")(book.open())  # and then it stopped
     ended = world.together("--run-id", "r")
     if split == "constant":
         assert [code for code, _, _ in ended.values()] == [0, 0, 0], ended

@@ -167,7 +167,14 @@ def test_a_plan_reads_no_row_and_says_shares_and_from_how_many_units_on_somethin
     text = call("plan", path).out
     assert "rows per unit and partition: at most 1, 2, 4, 8, 16, 32, 64; each run chooses one" in text
     assert "on stand out of the noise" in text
-    assert "times the square root of the partitions and the rows in each" in " ".join(text.split())
+    stddev = stages["weekly"]["metrics"]["orders"]["stddev_multiple"]
+    usual, least = re.findall(
+        r"orders: ± ([\d,.]+) if the run chooses 8 partitions and 8 rows in each, ± ([\d,.]+) with 1 and 1\n", text
+    )[0]
+    for said, times in ((usual, 8**1.5), (least, 1)):
+        assert float(said.replace(",", "")) == pytest.approx(1.96 * stddev * times, rel=0.05)
+    assert "times the" not in text
+    assert "left out" not in text
 
 
 def test_a_plan_says_of_no_histogram_that_its_groups_appear(shop: Shop, call: Call) -> None:

@@ -61,7 +61,7 @@ def loaded(folder: pathlib.Path, name: str, content: dict[str, Any]) -> Request:
 def identity(request: Request, plan: Plan) -> list[str]:
     """All by which a ledger or a folder knows a run again."""
     records = json.dumps([record.to_json() for record in plan.round(1).mechanisms])
-    return [plan.digest, request.asked, request.content, running._identity(plan, request), records]
+    return [plan.digest, request.asked, request.content, running.identity_of(plan, request), records]
 
 
 @pytest.fixture(scope="module")

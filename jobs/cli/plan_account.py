@@ -1,0 +1,92 @@
+"""Tells, beside a plan, what its account has left, and whether a run would be refused now.
+
+In: a job file and, where its files were checked, the request. Out: a line. Holds: a ledger is opened only if its file is beside
+the job; the run is admitted on trial, as `run` does before it asks, which writes nothing; a ledger that cannot be used
+fails no plan. No row is read. Not covered: ledgers elsewhere, which only `run --ledger` names.
+"""
+
+import shlex
+
+from dp_pipelines.accounting.shown_costs import left_number, spent_number
+from dp_pipelines.errors import BudgetError, DpError, LedgerError, RequestError
+from dp_pipelines.jobs.request.request import Request
+from dp_pipelines.jobs.spec.job_file import JobFile
+from dp_pipelines.ledger.default_places import DEFAULT_NAME
+
+
+def in_words(file: JobFile, request: Request | None) -> str:
+    """Return what the account of a job has left; empty if no ledger is beside the job.
+
+    Args:
+        file: the job.
+        request: of its checked files; None says what is left and no more.
+    """
+    if file.job.parties is not None or not (file.path.resolve().parent / DEFAULT_NAME).exists():
+        return ""
+    try:
+        return _in_words(file, request)
+    except DpError as error:
+        return f"what {file.job.dataset!r} has left is not known: {error}"
+
+
+def _in_words(file: JobFile, request: Request | None) -> str:
+    """Return the same. Raises: DpError, if the ledger cannot be used."""
+    from dp_pipelines.jobs.run.ledger_account import place_of
+    from dp_pipelines.ledger import export
+    from dp_pipelines.ledger.ledger import Ledger  # loads SQLAlchemy
+
+    dataset = file.job.dataset
+    ledger = Ledger.open(place_of(file))
+    try:
+        account = ledger.state.accounts.get(dataset)
+        if account is None:
+            ledger.refuse_answers(dataset)
+            return (
+                f"the ledger has no account {dataset!r} yet; the first run opens it with this job's budget as its cap"
+            )
+        if account.window is not None and request is None:
+            return f"{dataset!r}: each window has a budget of its own; give the parameters with --param"
+        budget = export.budget_of(account, "" if request is None else request.window_name)
+    finally:
+        ledger.close()
+    cap, left = budget["cap"], budget["left"]
+    parts = [f"{name} {left_number(left[name])} of {spent_number(cap[name])}" for name in cap]
+    words = f"{dataset!r}: {' and '.join(parts)} left"
+    return words if request is None else f"{words}; {_on_trial(request)}"
+
+
+def _on_trial(request: Request) -> str:
+    """Return whether the ledger would admit a run."""
+    from dp_pipelines.jobs.run.ledger_account import Book
+    from dp_pipelines.jobs.run.run import admission, cached_plan, identity_of, plan_of
+
+    try:
+        with Book(request, None, _unheard) as book:
+            frozen = book.frozen()
+            if frozen is None:
+                plan = cached_plan(request.file, request.stages, request.asked)
+            else:
+                plan = plan_of(request.file, request.stages, frozen)
+            identity = identity_of(plan, request)
+            if book.committed(identity):
+                return "this job has its release, which the same run gives again for free"
+            try:
+                book.tried(admission(request, plan, identity, trial=True))
+            except BudgetError as error:
+                cap = book.cap_for(plan)
+                if cap is None:
+                    return f"a run would be refused: {error.message.removeprefix('is one too many: ')}"
+                job, epsilon, delta = shlex.quote(str(request.file.path)), *map(spent_number, cap)
+                return f"a run would be refused: dp-pipelines ledger raise {job} --epsilon {epsilon} --delta {delta}"
+            if frozen is None:
+                return "a run fits"
+            left = book.runs_left()
+            return f"this plan is paid for, and {left} run{' is' if left == 1 else 's are'} left"
+    except RequestError as error:
+        return f"a run would be refused: {error}"
+    except LedgerError as error:
+        return f"whether a run fits is not known: {error}"
+
+
+def _unheard(words: str) -> None:
+    """For notes about the ledger, which `run` tells."""

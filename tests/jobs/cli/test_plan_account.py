@@ -1,0 +1,88 @@
+"""What `plan` says of the account: what is left, and whether a run would be refused, without writing anything."""
+
+import hashlib
+import json
+import os
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from dp_pipelines.ledger.ledger import DEFAULT_NAME, Ledger
+from tests.jobs.conftest import Said, Shop, stage
+
+Call = Callable[..., Said]
+
+
+def line(said: Said) -> str:
+    """The line about the account."""
+    assert said.code == 0
+    (found,) = [text for text in said.out.splitlines() if text.startswith("account    ")] or [""]
+    return found.removeprefix("account    ")
+
+
+def digest(shop: Shop) -> str:
+    return hashlib.sha256((shop.folder / DEFAULT_NAME).read_bytes()).hexdigest()
+
+
+def other_plan(shop: Shop) -> None:
+    made: Any = stage()
+    made["metrics"]["revenue"]["max_value"] = 40
+    shop.write(stages={"weekly": made})
+
+
+def test_a_plan_says_what_is_left_and_with_which_command_a_refused_run_fits(shop: Shop, call: Call) -> None:
+    shop.without_ledger()
+    assert line(call("plan", shop.job)) == "", "there is no ledger"
+    assert call("run", shop.job, "--output", shop.folder / "first").code == 0
+    assert "this job has its release" in line(call("plan", shop.job))
+    other_plan(shop)
+    before = digest(shop)
+    said = line(call("plan", shop.job))
+    assert digest(shop) == before, "nothing is written"
+    assert said.startswith("'shop': epsilon 0")
+    assert " of 8 and delta 0 of 1e-05 left; a run would be refused: dp-pipelines ledger raise " in said
+    assert call("run", shop.job, "--output", shop.folder / "second").code == 3
+    command = said.partition(": dp-pipelines ")[2].split()
+    assert call(*command).code == 0
+    assert line(call("plan", shop.job)).endswith("left; a run fits")
+    assert call("run", shop.job, "--output", shop.folder / "second").code == 0
+
+
+def test_a_plan_of_several_runs_says_how_many_are_left(shop: Shop, call: Call) -> None:
+    shop.write(budget={"epsilon": 8.0, "delta": 1e-5, "runs": 2})
+    assert line(call("plan", shop.job)) == "'shop': epsilon 1000 of 1000 and delta 0.5 of 0.5 left; a run fits"
+    for name, words in (
+        ("one", "this plan is paid for, and 1 run is left"),
+        ("two", "a run would be refused: the plan's budget covers"),
+    ):
+        assert call("run", shop.job, "--output", shop.folder / name, "--run-id", name).code == 0
+        assert words in line(call("plan", shop.job))
+
+
+def test_json_and_what_needs_values_say_no_more_than_they_know(shop: Shop, call: Call) -> None:
+    assert "account" not in json.loads(call("plan", shop.job, "--json").out)
+    shop.write(where="store = {store}", params={"store": {"type": "int"}})
+    assert line(call("plan", shop.job)) == "'shop': epsilon 1000 of 1000 and delta 0.5 of 0.5 left"
+    shop.write(dataset="other", source={"parquet": "later/*.parquet"})
+    assert "no account 'other' yet" in line(call("plan", shop.job))
+
+
+def test_rows_of_another_account_are_said_to_be_refused(shop: Shop, call: Call) -> None:
+    assert call("run", shop.job, "--output", shop.folder / "first").code == 0
+    ledger = Ledger.open(str(shop.folder / DEFAULT_NAME))
+    ledger.open_account("other", unit=["customer"], words="one customer", epsilon=9.0, delta=1e-5)
+    ledger.close()
+    shop.write(dataset="other")
+    assert "a run would be refused: source" in line(call("plan", shop.job))
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_a_ledger_that_this_user_may_not_read_fails_no_plan(shop: Shop, call: Call) -> None:
+    (shop.folder / DEFAULT_NAME).chmod(0)
+    assert "what 'shop' has left is not known" in line(call("plan", shop.job))
+
+
+def test_a_damaged_ledger_fails_no_plan(shop: Shop, call: Call) -> None:
+    (shop.folder / DEFAULT_NAME).write_bytes(b"no ledger" * 1000)
+    assert "what 'shop' has left is not known" in line(call("plan", shop.job))
