@@ -214,6 +214,7 @@ class Telling(Drawing):
     """Hands out the above."""
 
     def __init__(self, told: list[Integers] | None = None) -> None:
+        super().__init__()
         self.notes: list[tuple[Integers, Integers, Integers]] = []
         self.told = told or []
 
