@@ -23,6 +23,7 @@ DrawWords = Callable[[int], NDArray[np.uint64]]
 """Draws so many independent uniform 64-bit words."""
 
 TWO_DRAWS = "two draws for one partition"
+NO_DRAW = "a released partition without its draw"
 OTHER_LAW = "noise of another law than the record states"
 OTHER_DECISION = "a decision that costs more than the record states"
 NO_RECORD = "a draw without a record"
@@ -132,6 +133,10 @@ class Permit:
         self._take(partitions)
         return self._sources.words
 
+    def covers(self, partitions: Integers) -> bool:
+        """Return True if all of these partitions have their draw."""
+        return bool(self._drawn[partitions].all())
+
     def _take_noise(self, law: Law, partitions: Integers) -> None:
         if self._right is not None and law != self._right.law:
             self._refuse(OTHER_LAW)
@@ -186,6 +191,20 @@ class Permits:
             right = None if self._rights is None else self._rights[record]
             self._made[record] = Permit(self._stage, record, right, self._sources, self._partitions)
         return self._made[record]
+
+    def check_drawn(self, partitions: Integers) -> None:
+        """Check that every record that pays for a draw has one in all of these partitions.
+
+        Args:
+            partitions: codes of those that are released.
+
+        Raises:
+            GateError: a partition would be released without noise or a decision that a record states.
+        """
+        for record, right in (self._rights or {}).items():
+            draws = right.law is not None or right.epsilon > 0
+            if draws and not self.of(record).covers(partitions):
+                raise GateError(NO_DRAW, self._stage, record)
 
     def words_of_bucket(self, bucket: int, laws: Mapping[str, Law]) -> DrawWords:
         """Return the words that decide which listed partitions without rows pass: each bucket of a list on disk, once.

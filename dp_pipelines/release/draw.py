@@ -69,6 +69,7 @@ def draw_release(
         keep = _keep(totals, stage, stage.selection, steps, permits)
     kept = np.arange(len(keep)) if all_groups else np.flatnonzero(keep)
     tables = released_tables(totals, stage, steps, kept, permits, selected=keep)
+    permits.check_drawn(kept)
     return sorted_by_key(pa.concat_tables(tables), stage.query.partition_columns)
 
 

@@ -77,7 +77,7 @@ SHOWS = "a threshold that shows one unit more often than its record states"
 TWICE = "a place that is drawn twice, or not at all"
 
 RULES = (
-    *(permits.TWO_DRAWS, permits.OTHER_LAW, permits.OTHER_DECISION, permits.NO_RECORD),
+    *(permits.TWO_DRAWS, permits.NO_DRAW, permits.OTHER_LAW, permits.OTHER_DECISION, permits.NO_RECORD),
     *(permits.OTHER_SUM, permits.OTHER_SAMPLE),
     *(TWO_RECORDS, OTHER_STAGE, NOT_CHARGED, UNDERSTATED, LOOSE_BOUNDS, NO_SELECTION, SHOWS, TWICE),
 )

@@ -75,6 +75,7 @@ def draw_passing(
         kept = inside & passes[asked]
         keys = [gather.take(column, found[kept]) for column in bucket.columns]
         tables = draw.released_tables(totals, stage, steps, asked[kept], permits, keys, passes)
+        permits.check_drawn(asked[kept])
         passing = _passing(with_rows, chance, permits.words_of_bucket(number, laws))
         tables += _of_noise_alone(stage, bucket.columns, passing, compared, permits)
         yield sorted_by_key(pa.concat_tables(tables), stage.query.partition_columns)
@@ -95,4 +96,6 @@ def _of_noise_alone(
     permits = permits.for_bucket(len(places))
     steps = draw.noisy_numbers(totals, stage, permits, {stage.statistics[at]: given for at, given in compared.items()})
     every = np.arange(len(places))
-    return draw.released_tables(totals, stage, steps, every, permits, keys, np.ones(len(places), np.bool_))
+    tables = draw.released_tables(totals, stage, steps, every, permits, keys, np.ones(len(places), np.bool_))
+    permits.check_drawn(every)
+    return tables

@@ -46,6 +46,7 @@ def noisy(totals: Totals, stage: StagePlan, first: int, stride: int, permits: Pe
         their places and, for each statistic, whole steps of the release.
     """
     numbers = noisy_numbers(totals, stage, permits.over(len(totals.partitions[0])))
+    permits.check_drawn(np.arange(len(totals.partitions[0])))
     places = first + stride * np.arange(len(totals.partitions[0]))
     columns = {f"a{i}": numbers[statistic] for i, statistic in enumerate(released_statistics(stage))}
     return pa.table({PLACE: places, **columns})

@@ -193,6 +193,18 @@ def test_permits_are_for_one_call_and_for_the_records_of_the_stage() -> None:
         draw_release(totals, stage, gate.nothing_drawn(stage))
 
 
+def test_a_released_partition_without_its_draw_is_refused() -> None:
+    law = RoundedGaussian(Fraction(10))
+    rights = {"rows": Right(law=law), "selection": Right(epsilon=Fraction(1)), "selection threshold": Right(delta=1e-6)}
+    own = Permits("weekly", rights, Sources(Sampler, entropy.words)).over(3)
+    own.of("selection").words(epsilon=Fraction(1), delta=0.0, partitions=EVERY)
+    own.check_drawn(EVERY[:0])
+    own.of("rows").add_noise(np.zeros(2, np.int64), law, EVERY[:2])
+    own.check_drawn(EVERY[:2])
+    with pytest.raises(GateError, match=permits.NO_DRAW):
+        own.check_drawn(EVERY)
+
+
 def test_a_bucket_of_a_list_on_disk_is_drawn_once() -> None:
     law = RoundedGaussian(Fraction(10))
     own = Permits("weekly", {"rows": Right(law=law)}, Sources(Sampler, entropy.words)).over(3)
@@ -296,6 +308,12 @@ FAULTS = {
         "found = permit.add_noise(lists, noise.law, exact.partitions)",
         "found = permit.add_noise(lists, type(noise.law)(noise.law.scale / 2), exact.partitions)",
         permits.OTHER_LAW,
+    ),
+    "no noise in a draw": (
+        "dp_pipelines.mechanisms.added_noise:AddedNoise.draw",
+        "found = permit.add_noise(lists, noise.law, exact.partitions)",
+        "found = lists",
+        permits.NO_DRAW,
     ),
     "less noise in a plan": (
         "dp_pipelines.planning.stage:build_stage",
