@@ -127,7 +127,9 @@ def test_with_seeded_noise_both_orders_release_the_same_numbers_under_the_column
         return {"samplers": lambda law: Sampler(law, source), "words": source}
 
     of_draw, of_levels = draw.draw_release, draw.draw_level
-    monkeypatch.setattr(draw_release, "draw_release", lambda totals, of, permits: of_draw(totals, of, **seeded_words(of)))
+    monkeypatch.setattr(
+        draw_release, "draw_release", lambda totals, of, permits: of_draw(totals, of, **seeded_words(of))
+    )
     monkeypatch.setattr(draw, "draw_level", lambda totals, of, permits: of_levels(totals, of, **seeded_words(of)))
     monkeypatch.setattr(build, "entropy", SimpleNamespace(salt_number=lambda: 77))
     shop.write(stages=PARTS, budget={"epsilon": 30.0, "delta": 1e-6})
