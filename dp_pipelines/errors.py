@@ -10,6 +10,7 @@ with it and a hint. Holds: it never has a value from the rows: what stands in an
 #   DamagedInputError  a file turned out to be damaged while it was read (exit code 1)
 #   PublishError       a release could not be made visible (exit code 1)
 #   DiskError          a disk is full, read-only or failing (exit code 1; in `disk_errors`)
+#   GateError          a draw is not what the plan pays for: a fault of ours (exit code 1; nothing is staged)
 #   LedgerError        the ledger cannot be used or trusted (exit code 1; nothing was charged by this step)
 
 import difflib
@@ -57,6 +58,26 @@ class DamagedInputError(DpError):
 
 class PublishError(DpError):
     """A release could not be made visible; nothing half-written is left."""
+
+
+class GateError(DpError):
+    """The gate refuses a draw that a frozen record does not pay for: a fault of the library, not of the request.
+
+    Args:
+        rule: what is wrong, in public words.
+        stage, record: names; `record` is empty if the rule is about all records of the stage.
+
+    >>> str(GateError("a draw without a record", "weekly", "rows")).partition(";")[0]
+    "a draw without a record: record 'rows' of stage 'weekly'"
+    """
+
+    def __init__(self, rule: str, stage: str, record: str) -> None:
+        self.rule, self.stage, self.record = rule, stage, record
+        what = f"record {record!r} of stage {stage!r}" if record else f"stage {stage!r}"
+        super().__init__(f"{rule}: {what}; this is a fault of dp_pipelines, please report it; nothing was published")
+
+    def __reduce__(self) -> tuple[object, tuple[str, str, str]]:
+        return type(self), (self.rule, self.stage, self.record)
 
 
 class LedgerError(DpError):

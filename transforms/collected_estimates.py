@@ -63,7 +63,7 @@ class CollectedEstimates(ReleaseTransform):
         self._unit = checks.names(self.privacy_unit, "privacy_unit") if self.privacy_unit else ()
         check_shards(self.num_shards)
         if self.salt is None:
-            self.salt = int(entropy.words(1)[0])
+            self.salt = entropy.salt_number()
 
     def expand(self, pcoll: beam.PCollection[Any]) -> beam.PCollection[pa.Table]:
         """Count, add up, estimate."""

@@ -73,7 +73,7 @@ class BoundedExamples(PublicTransform):
         if not pathlib.Path(self.folder).is_dir():
             raise RequestError(field="folder", message="does not exist", hint="create a private folder first")
         if self.salt is None:
-            self.salt = int(entropy.words(1)[0])
+            self.salt = entropy.salt_number()
 
     def expand(self, pcoll: beam.PCollection[Any]) -> beam.PCollection[str]:
         """Shard, bound, compute, bound, write: one shuffle."""

@@ -96,7 +96,7 @@ class JoinByUnit(PublicTransform):
             pair_hash=self.row_hash or "",
             keeps_unmatched=self.keeps_unmatched,
         )
-        self._salt = int(entropy.words(1)[0]) if self.salt is None else self.salt
+        self._salt = entropy.salt_number() if self.salt is None else self.salt
 
     @property
     def columns(self) -> pa.Schema:

@@ -96,7 +96,7 @@ class PrivateAggregate(ReleaseTransform):
         payment.refuse_paid(self.stage.name, self.stage.payment)
         check_shards(self.num_shards, self.rows)
         if self.salt is None:
-            self.salt = int(entropy.words(1)[0])
+            self.salt = entropy.salt_number()
         if self.types is not None:
             self.types = declared_types(self.types)
         self._known: Mapping[str, pa.DataType] = {}
@@ -203,7 +203,7 @@ class BoundContributions(ReleaseTransform):
         _refuse_scales(self.stage)
         check_shards(self.num_shards, self.rows)
         if self.salt is None:
-            self.salt = int(entropy.words(1)[0])
+            self.salt = entropy.salt_number()
 
     def expand(self, pcoll: beam.PCollection[Any]) -> beam.PCollection[pa.Table]:
         """Shard, then bound."""

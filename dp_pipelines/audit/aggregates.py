@@ -27,6 +27,7 @@ from dp_pipelines.kernels.vectors import Parts
 from dp_pipelines.mechanisms.mechanism import Noise
 from dp_pipelines.metrics.base import UNITS, Basis, Metric, Noisy, ReleasedValues
 from dp_pipelines.planning.stage import Selection, StagePlan
+from dp_pipelines.release import gate
 from dp_pipelines.release.draw import draw_release
 from dp_pipelines.selection import truncated_geometric
 
@@ -103,7 +104,7 @@ def numbers(stage: StagePlan, replays: int, *, with_unit: bool) -> Iterator[Port
             columns[i][:] = change.before
             if with_unit:
                 columns[i][:, : change.pieces] = change.after
-        draw_release(_totals(stage, [column.ravel() for column in columns]), watched)
+        draw_release(_totals(stage, [column.ravel() for column in columns]), watched, gate.replay(watched))
         scores, residuals = np.zeros(size), {}
         for i, change in changes.items():
             statistic, noise = stage.statistics[i], change.noise
@@ -132,7 +133,7 @@ def lists(stage: StagePlan, place: int, replays: int, *, with_unit: bool) -> Ite
     steps = change.steps_after if with_unit else change.steps_before
     for size in _sizes(replays, change.pieces):
         held = np.full((-(-size * change.pieces // width), width), value, np.int64)
-        draw_release(_with_lists(alone, statistic, held), watched)
+        draw_release(_with_lists(alone, statistic, held), watched, gate.replay(watched))
         released = (probe.seen[statistic].values / noise.unit).ravel()[: size * change.pieces].reshape(size, -1)
         yield Portion(scores=change.score(released).sum(axis=1), residuals={statistic.name: released - steps})
 
@@ -172,7 +173,8 @@ def _decided(stage: StagePlan, place: int, few: Statistic, counts: Integers) -> 
     choices = dataclasses.replace(stage.choices, noises=noises)
     alone = _only(dataclasses.replace(stage, statistics=statistics, choices=choices, selection=None), [place])
     probe = Probe()
-    draw_release(_with_lists(alone, few, counts), _watched(alone, probe))
+    watched = _watched(alone, probe)
+    draw_release(_with_lists(alone, few, counts), watched, gate.replay(watched))
     return probe.seen[few].values
 
 
@@ -190,7 +192,7 @@ def kept(stage: StagePlan, users: int, weights: int, partitions: int) -> Flags:
     columns = []
     for statistic in bare.statistics:
         columns.append(np.full(partitions, weights if isinstance(statistic, UnitWeights) else users, np.int64))
-    table = draw_release(_totals(bare, columns), bare)
+    table = draw_release(_totals(bare, columns), bare, gate.replay(bare))
     found = np.zeros(partitions, np.bool_)
     found[table.column(stage.query.partition_columns[0]).to_numpy()] = True
     return found

@@ -14,13 +14,14 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from dp_pipelines.audit import aggregates, recount, worst
+from dp_pipelines.audit import aggregates, worst
 from dp_pipelines.kernels.cells import Around, Points
 from dp_pipelines.kernels.statistics import WEIGHT_BITS, UnitWeights
 from dp_pipelines.mechanisms import rank_choice, smooth_median
 from dp_pipelines.mechanisms.best_choice import BestChoice
 from dp_pipelines.noise import smooth_sensitivity
 from dp_pipelines.planning.stage import Selection, StagePlan
+from dp_pipelines.release import unit_reach
 from dp_pipelines.selection import exponential, thresholds, truncated_geometric
 
 Floats = NDArray[np.float64]
@@ -60,7 +61,7 @@ def coins(stage: StagePlan, selection: Selection, replays: int) -> Decisions:
     """
     if selection.noise is None:
         first, second, at = _totals_of_coins(selection)
-        pieces = recount.DeclaredBounds.of(stage.query.bounds).partitions
+        pieces = unit_reach.DeclaredBounds.of(stage.query.bounds).partitions
         probabilities = (at(first), at(second))
         tried = [first, second]
     else:
@@ -109,7 +110,7 @@ def _totals_of_coins(selection: Selection) -> tuple[int, int, Callable[[int], fl
 
 def hides(selection: Selection, stage: StagePlan) -> float:
     """The largest probability, over all numbers of partitions, that noise alone reveals a unit alone in its partitions."""
-    noise, most = selection.noise, recount.DeclaredBounds.of(stage.query.bounds).partitions
+    noise, most = selection.noise, unit_reach.DeclaredBounds.of(stage.query.bounds).partitions
     assert noise is not None
     if not _weighted(stage, selection):
         first = worst.coarse(np.array([selection.min_users]), noise).item()
@@ -158,10 +159,10 @@ def ranks(stage: StagePlan, place: int, replays: int) -> Decisions:
         place: of the statistic.
         replays: how many.
     """
-    around, rows = stage.statistics[place].cells, recount.DeclaredBounds.of(stage.query.bounds).rows_of_partition
+    around, rows = stage.statistics[place].cells, unit_reach.DeclaredBounds.of(stage.query.bounds).rows_of_partition
     assert isinstance(around, Around)
     epsilon = stage.calibration(place).decision_epsilon
-    pieces = recount.DeclaredBounds.of(stage.query.bounds).partitions
+    pieces = unit_reach.DeclaredBounds.of(stage.query.bounds).partitions
     # Rows between two candidates that are alike draw them apart by `whole` each, where the quantile lies far on one side.
     below = around.whole > around.part
     aside = -(-around.part * rows // (around.whole - around.part)) if below else 1
@@ -185,7 +186,7 @@ def medians(stage: StagePlan, place: int, replays: int) -> Decisions:
         place: of the statistic.
         replays: how many.
     """
-    points, pieces = stage.statistics[place].cells, recount.DeclaredBounds.of(stage.query.bounds).partitions
+    points, pieces = stage.statistics[place].cells, unit_reach.DeclaredBounds.of(stage.query.bounds).partitions
     assert isinstance(points, Points)
     numbers, smoothing = points.numbers, smooth_median.smoothing(stage.calibration(place))
     upper = [(numbers - 1) // 2, (numbers - 1) // 2 + 1]

@@ -90,6 +90,7 @@ class Noting(Drawing):
     """
 
     def __init__(self, stages: Mapping[str, StagePlan], before: Seen | None = None) -> None:
+        super().__init__()
         self.seen = Seen()
         self._stages, self._before = stages, before
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from dp_pipelines.accounting.mechanism_record import MechanismRecord
 from dp_pipelines.accounting.record_kinds import kind_of
-from dp_pipelines.audit import aggregates, decisions, evidence, recount, samples, steps, teacher_votes, worst
+from dp_pipelines.audit import aggregates, decisions, evidence, samples, steps, teacher_votes, worst
 from dp_pipelines.audit.residuals import Products, Squares, Steady, fourth_moment
 from dp_pipelines.errors import RequestError
 from dp_pipelines.kernels.cells import Around
@@ -35,6 +35,7 @@ from dp_pipelines.planning.stage import StagePlan
 from dp_pipelines.planning.stage_kinds import BestKind, TrainingKind
 from dp_pipelines.query.models.pate_model import PateModel
 from dp_pipelines.query.train_model import TrainModel
+from dp_pipelines.release import unit_reach
 from dp_pipelines.training.features import moments
 
 Floats = NDArray[np.float64]
@@ -135,7 +136,7 @@ def cost(stage: StagePlan, task: TrainModel | None) -> int:
             continue
         total += by_mechanism(COSTS, statistic)(stage, statistic, noise)
     if stage.selection is not None and not stage.selection.released:
-        total += recount.DeclaredBounds.of(stage.query.bounds).partitions
+        total += unit_reach.DeclaredBounds.of(stage.query.bounds).partitions
     kind = stage.kind
     if isinstance(kind, BestKind):
         total += kind.choice.k * (ROW_OF_EXPONENTIAL if kind.choice.mechanism == "exponential" else 5)
@@ -147,7 +148,7 @@ def _cost_of_noise(stage: StagePlan, statistic: Statistic, noise: Noise) -> int:
 
 
 def _cost_of_ranks(stage: StagePlan, statistic: Statistic, noise: Noise) -> int:
-    return 5 * recount.DeclaredBounds.of(stage.query.bounds).partitions
+    return 5 * unit_reach.DeclaredBounds.of(stage.query.bounds).partitions
 
 
 def _cost_of_median(stage: StagePlan, statistic: Statistic, noise: Noise) -> int:

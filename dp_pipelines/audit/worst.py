@@ -1,7 +1,7 @@
 """The effect of the worst unit on a noisy statistic, from the query's bounds and the lattice that runs, not from records.
 
 In: a stage, one of its statistics. Out: how many integers of a replay change, by how much, from which total. Holds: a
-unit can make this change, given the statistic's reach (`audit.recount`), with the worst rounding to the release
+unit can make this change, given the statistic's reach (`release.unit_reach`), with the worst rounding to the release
 lattice. Not covered: the reaches (tests/privacy compare shapes, which are alike, with the kernels).
 """
 
@@ -11,12 +11,12 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from dp_pipelines.audit import recount
 from dp_pipelines.kernels.lattice import coarse_words
 from dp_pipelines.kernels.statistics import WEIGHT_BITS, Statistic, UnitWeights
 from dp_pipelines.mechanisms.mechanism import Noise
 from dp_pipelines.noise.laws import FlooredLaplace
 from dp_pipelines.planning.stage import StagePlan
+from dp_pipelines.release import unit_reach
 
 Integers = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -99,7 +99,7 @@ def _moved(stage: StagePlan, statistic: Statistic, noise: Noise) -> tuple[int, i
     """How many integers change, each by how much."""
     if isinstance(statistic, UnitWeights):
         return 1, 1 << WEIGHT_BITS  # alone in one partition
-    shape = recount.reach(statistic, stage.query)
+    shape = unit_reach.reach(statistic, stage.query)
     each = shape.per_coordinate * shape.unit >> statistic.fine_bits
     if isinstance(noise.law, FlooredLaplace):
         if shape.squares is None or shape.in_total == shape.squares:

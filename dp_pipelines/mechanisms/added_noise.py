@@ -12,7 +12,8 @@ from dp_pipelines.accounting.mechanism_record import MechanismRecord
 from dp_pipelines.kernels.lattice import Floats, Integers
 from dp_pipelines.kernels.sensitivity import LatticeSteps, Shape
 from dp_pipelines.kernels.statistics import WEIGHT_BITS
-from dp_pipelines.mechanisms.mechanism import Calibration, Exact, Mechanism, Noise, Sources
+from dp_pipelines.mechanisms.mechanism import Calibration, Exact, Mechanism, Noise
+from dp_pipelines.mechanisms.permits import Permit
 from dp_pipelines.metrics.base import Noisy
 from dp_pipelines.selection import thresholds
 
@@ -23,10 +24,11 @@ class AddedNoise(Mechanism):
     def record(self, stage: str, name: str, calibration: Calibration) -> MechanismRecord:
         return noise_record(stage, name, calibration.law, calibration.noise.law.scale, calibration.moved)
 
-    def draw(self, calibration: Calibration, exact: Exact, sources: Sources) -> Noisy:
+    def draw(self, calibration: Calibration, exact: Exact, permit: Permit) -> Noisy:
         noise = calibration.noise
         if exact.noisy is None:
-            found = sources.add_noise(exact.lists(shift=noise.fine_bits, step=noise.step), noise.law)
+            lists = exact.lists(shift=noise.fine_bits, step=noise.step)
+            found = permit.add_noise(lists, noise.law, exact.partitions)
         else:
             found = exact.noisy[exact.partitions]
         return Noisy(values=published_values(found, noise), stddev=noise.stddev)

@@ -10,10 +10,12 @@ import math
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from dp_pipelines.accounting.mechanism_record import MechanismRecord
 from dp_pipelines.kernels.lattice import Integers
 from dp_pipelines.kernels.statistics import Statistic
-from dp_pipelines.mechanisms.mechanism import DrawWords
+from dp_pipelines.mechanisms.permits import Permit
 from dp_pipelines.selection.exponential import Choosing, top_k
 
 if TYPE_CHECKING:  # a plan needs no kernels
@@ -60,15 +62,17 @@ class BestChoice:
         steps = self.spread / epsilon * math.log(20 * candidates)
         return steps * (1.0 if self.statistic.lattice is None else self.statistic.lattice.step)
 
-    def draw(self, totals: "Totals", place: int, epsilon: float, words: DrawWords) -> Integers:
+    def draw(self, totals: "Totals", place: int, epsilon: float, permit: Permit) -> Integers:
         """Choose, once: the places of the chosen partitions, the first choice first.
 
         Args:
             totals: of every candidate.
             place: of the statistic among those of the stage.
             epsilon: of each choice. A float is a fraction: the one that the record states.
-            words: the source of chance.
+            permit: of the choice's record.
         """
         scores = totals.coarse(place, shift=0, step=1)
         exact = Fraction(epsilon)
+        every = np.arange(len(scores))
+        words = permit.words(epsilon=exact, delta=0.0, spread=self.spread, partitions=every)
         return top_k(scores, self.k, spread=self.spread, epsilon=exact, mechanism=self.mechanism, words=words)

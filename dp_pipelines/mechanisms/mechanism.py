@@ -8,60 +8,20 @@ Holds: the record of a statistic bounds the effect of all rows of one privacy un
 import abc
 import dataclasses
 import math
-from collections.abc import Callable
 from fractions import Fraction
-from typing import TYPE_CHECKING, ClassVar, Protocol
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, ClassVar
 
 from dp_pipelines.accounting.mechanism_record import MechanismRecord
 from dp_pipelines.kernels.lattice import Integers
 from dp_pipelines.kernels.sensitivity import LatticeSteps, Shape
 from dp_pipelines.kernels.statistics import Statistic
+from dp_pipelines.mechanisms.permits import Permit
 from dp_pipelines.metrics.base import Noisy
 from dp_pipelines.metrics.good_from import Level
 from dp_pipelines.noise.laws import Law
 
 if TYPE_CHECKING:  # a plan needs no kernels
     from dp_pipelines.kernels.accumulate import Totals
-
-DrawWords = Callable[[int], NDArray[np.uint64]]
-"""Draws so many independent uniform 64-bit words."""
-
-
-class Draw(Protocol):
-    """Draws integers of one law."""
-
-    def draw(self, n: int) -> Integers:
-        """`n` independent integers."""
-        ...
-
-
-class Sources:
-    """Where noise and coins come from.
-
-    Args:
-        samplers: makes the sampler of a law; each law has one for a whole release.
-        words: independent uniform 64-bit words.
-    """
-
-    def __init__(self, samplers: Callable[[Law], Draw], words: DrawWords) -> None:
-        self._samplers = samplers
-        self._of_laws: dict[Law, Draw] = {}
-        self.words = words
-
-    def add_noise(self, exact: Integers, law: Law) -> Integers:
-        """Integers of any shape plus independent noise."""
-        if law not in self._of_laws:
-            self._of_laws[law] = self._samplers(law)
-        return exact + self._of_laws[law].draw(exact.size).reshape(exact.shape)
-
-    def noise_within(self, n: int, law: Law, ends: tuple[int, int]) -> Integers:
-        """`n` independent draws of noise, given that each lies between two numbers, the ends included."""
-        from dp_pipelines.noise.conditional_draws import SampledLaw
-
-        return SampledLaw.of(law).draw(n, *ends, self.words) if n else np.zeros(0, np.int64)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -185,11 +145,11 @@ class Mechanism(abc.ABC):
         return Level(stddev=calibration.noise.stddev, law=calibration.law)
 
     @abc.abstractmethod
-    def draw(self, calibration: Calibration, exact: Exact, sources: Sources) -> Noisy:
+    def draw(self, calibration: Calibration, exact: Exact, permit: Permit) -> Noisy:
         """Release a statistic of some partitions, once.
 
         Args:
             calibration: of the statistic.
             exact: its totals in these partitions.
-            sources: of noise and coins.
+            permit: of the statistic's record, through which all of it is drawn.
         """

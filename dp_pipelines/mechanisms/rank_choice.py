@@ -11,7 +11,8 @@ import numpy as np
 
 from dp_pipelines.accounting.mechanism_record import MechanismRecord
 from dp_pipelines.kernels.cells import Around
-from dp_pipelines.mechanisms.mechanism import Calibration, Exact, Mechanism, Sources
+from dp_pipelines.mechanisms.mechanism import Calibration, Exact, Mechanism
+from dp_pipelines.mechanisms.permits import Permit
 from dp_pipelines.metrics.base import Noisy
 from dp_pipelines.metrics.good_from import Level
 from dp_pipelines.selection.exponential import permute_and_flip
@@ -37,17 +38,14 @@ class RankChoice(Mechanism):
         behind = far * math.log(20 * len(cells.candidates)) / cells.whole
         return Level(stddev=0.0, law=calibration.law, behind=behind)
 
-    def draw(self, calibration: Calibration, exact: Exact, sources: Sources) -> Noisy:
+    def draw(self, calibration: Calibration, exact: Exact, permit: Permit) -> Noisy:
         if not len(exact.partitions):
             return Noisy(values=np.zeros(0), stddev=0.0)
         cells = calibration.statistic.cells
         assert isinstance(cells, Around)
-        chosen = permute_and_flip(
-            cells.scores(exact.lists()),
-            spread=spread(cells, calibration.max_rows_per_partition),
-            epsilon=calibration.decision_epsilon,
-            words=sources.words,
-        )
+        epsilon, within = calibration.decision_epsilon, spread(cells, calibration.max_rows_per_partition)
+        words = permit.words(epsilon=epsilon, delta=0.0, spread=within, partitions=exact.partitions)
+        chosen = permute_and_flip(cells.scores(exact.lists()), spread=within, epsilon=epsilon, words=words)
         return Noisy(values=chosen.astype(np.float64), stddev=0.0)
 
 

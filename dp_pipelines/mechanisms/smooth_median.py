@@ -9,7 +9,8 @@ import numpy as np
 
 from dp_pipelines.accounting.mechanism_record import MechanismRecord
 from dp_pipelines.kernels.cells import Points
-from dp_pipelines.mechanisms.mechanism import Calibration, Exact, Mechanism, Sources
+from dp_pipelines.mechanisms.mechanism import Calibration, Exact, Mechanism
+from dp_pipelines.mechanisms.permits import Permit
 from dp_pipelines.mechanisms.rank_choice import decision_record
 from dp_pipelines.metrics.base import Noisy
 from dp_pipelines.noise import smooth_sensitivity
@@ -27,19 +28,21 @@ class MedianByPoints(Mechanism):
     def level(self, calibration: Calibration) -> None:
         """Nothing: how far values lie apart decides how much noise there is."""
 
-    def draw(self, calibration: Calibration, exact: Exact, sources: Sources) -> Noisy:
+    def draw(self, calibration: Calibration, exact: Exact, permit: Permit) -> Noisy:
         found, points = smoothing(calibration), calibration.statistic.cells
         assert isinstance(points, Points)
         if not len(exact.partitions):
             return Noisy(values=np.zeros(0), stddev=0.0)
         counted = exact.lists()
+        epsilon, delta = calibration.decision_epsilon, calibration.delta
+        words = permit.words(epsilon=epsilon, delta=delta, partitions=exact.partitions)
         known: dict[bytes, smooth_sensitivity.NoisyMedian] = {}  # replays of an audit are many times the same
         drawn = np.empty(len(counted))
         for row, counts in enumerate(counted):
             key = counts.tobytes()
             if key not in known:
                 known[key] = smooth_sensitivity.NoisyMedian.of(points.middle(counts), points.steps, found)
-            drawn[row] = known[key].draw(words=sources.words)
+            drawn[row] = known[key].draw(words=words)
         return Noisy(values=drawn / (2 * smooth_sensitivity.FINER * points.steps), stddev=0.0)
 
 

@@ -11,7 +11,8 @@ from fractions import Fraction
 
 from dp_pipelines.accounting.mechanism_record import MechanismRecord
 from dp_pipelines.kernels.clipped_vectors import SCALE, ClippedVectors
-from dp_pipelines.mechanisms.mechanism import Calibration, Exact, Mechanism, Sources
+from dp_pipelines.mechanisms.mechanism import Calibration, Exact, Mechanism
+from dp_pipelines.mechanisms.permits import Permit
 from dp_pipelines.metrics.base import Noisy
 
 DRAWS = 2
@@ -28,7 +29,7 @@ class NoisyTrainingSums(Mechanism):
         assert isinstance(vectors, ClippedVectors)
         return sums_record(stage, name, calibration.noise.law.scale, calibration.steps, vectors)
 
-    def draw(self, calibration: Calibration, exact: Exact, sources: Sources) -> Noisy:
+    def draw(self, calibration: Calibration, exact: Exact, permit: Permit) -> Noisy:
         raise NotImplementedError("dp_pipelines.training releases these sums")
 
 

@@ -1,9 +1,9 @@
 """The only door to randomness: words of the operating system's generator.
 
-In: how many. Out: uniform 64-bit words, or bytes for a salt. Holds: this module keeps nothing between calls, so a fork,
-a thread, a pickle or a restored process image never repeats a word, and there is no seed to set. Not covered: what
-callers keep; an operating system with a broken generator, or a virtual machine restored from a snapshot on a kernel that
-does not reseed. All our proofs assume that these words are independent and uniform.
+In: how many. Out: uniform 64-bit words for draws; bytes for salts and keys, by functions of their own. Holds: this module
+keeps nothing between calls, so a fork, a thread, a pickle or a restored process image never repeats a word, and there is no seed
+to set. Not covered: what callers keep; an operating system with a broken generator, or a virtual machine restored from a
+snapshot on a kernel that does not reseed. All our proofs assume that these words are independent and uniform.
 """
 
 # `os.urandom` in blocks gives about 50 million words a second on one core, more than a sampler can use. A generator
@@ -43,9 +43,9 @@ def words(n: int) -> NDArray[np.uint64]:
 
 
 def salt(size: int = 16) -> bytes:
-    """Fresh bytes that key a hash for one run (sharding, contribution bounding).
+    """Fresh bytes for a salt or a key: of a hash for one run (sharding, contribution bounding), of a file.
 
-    The salt serves fairness; no privacy guarantee depends on it.
+    No noise and no coin is drawn from it. Salts serve fairness; no privacy guarantee depends on them.
 
     Args:
         size: number of bytes, 8 to 64.
@@ -57,3 +57,12 @@ def salt(size: int = 16) -> bytes:
     16
     """
     return os.urandom(checks.whole(size, "size", low=8, high=64))
+
+
+def salt_number() -> int:
+    """Return a fresh salt as a 64-bit number.
+
+    >>> 0 <= salt_number() < 2**64
+    True
+    """
+    return int.from_bytes(salt(8), "little")

@@ -251,6 +251,15 @@ class Plan:
             self._rounds[number] = Round(number=number, stages=stages, mechanisms=records, accounted=one)
         return self._rounds[number]
 
+    def charged(self, number: int) -> tuple[MechanismRecord, ...]:
+        """The records of one run with which the total was composed; `round` has those that its stages carry.
+
+        Args:
+            number: from 1 to `runs`.
+        """
+        number = rounds.number_in(number, self.runs)
+        return self._groups[number - 1 if len(self._groups) > 1 else 0][0]
+
     def explain(self) -> dict[str, Any]:
         """What all runs cost by four ways to add up losses, in all and for each stage alone; see `comparison`."""
         return comparison.explain(self._groups, self.delta)

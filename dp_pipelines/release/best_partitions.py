@@ -8,25 +8,25 @@ import numpy as np
 import pyarrow as pa
 
 from dp_pipelines.kernels.accumulate import Totals
-from dp_pipelines.mechanisms.mechanism import DrawWords
+from dp_pipelines.mechanisms.permits import Permits
 from dp_pipelines.planning.stage import StagePlan
 from dp_pipelines.planning.stage_kinds import BestKind
 from dp_pipelines.query.best import RANK
 from dp_pipelines.release.staging import sorted_by_key
 
 
-def draw_best(totals: Totals, stage: StagePlan, *, words: DrawWords) -> pa.Table:
+def draw_best(totals: Totals, stage: StagePlan, permits: Permits) -> pa.Table:
     """Choose, once, among all candidates of the stage.
 
     Args:
         totals: of every candidate: a stage with `best` has all of them in one place.
         stage: the frozen stage.
-        words: as for `release.draw.draw_release`.
+        permits: of the stage.
     """
     kind = stage.kind
     assert isinstance(kind, BestKind)
     place = stage.statistics.index(kind.choice.statistic)
-    chosen = kind.choice.draw(totals, place, stage.choices.selection_epsilon, words)
+    chosen = kind.choice.draw(totals, place, stage.choices.selection_epsilon, permits.of("best"))
     names = stage.query.partition_columns
     columns = dict(zip(names, totals.keys(chosen), strict=True))
     columns[RANK] = pa.array(np.arange(1, len(chosen) + 1))

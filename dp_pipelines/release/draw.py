@@ -1,14 +1,14 @@
 """The one step that turns exact totals into a release: selection and all noise of a partition, decided together.
 
-In: totals of all units per partition, a frozen stage. Out: a plain Arrow table with the partition's columns and, for each
-metric, its value and the standard deviation of its noise, or what `all_partitions` makes them of. Holds: nothing leaves but
-what the stage's mechanism records account for; dropped partitions leave no trace; the table shares no memory, dictionary or
-metadata with the input. Not covered: this step draws; whoever runs it twice has two releases, of which only one may ever be
-seen (release.staging).
+In: totals of all units per partition, a frozen stage, permits of the gate. Out: a plain Arrow table with the partition's columns
+and, for each metric, its value and the standard deviation of its noise, or what `all_partitions` makes them of. Holds: nothing
+leaves but what the stage's mechanism records account for, each draw with a permit; dropped partitions leave no trace; the table
+shares no memory, dictionary or metadata with the input. Not covered: this step draws; whoever runs it twice has two releases, of
+which only one may ever be seen (release.staging).
 """
 
-import functools
 from collections.abc import Callable, Mapping, Sequence
+from fractions import Fraction
 from types import MappingProxyType
 
 import numpy as np
@@ -18,16 +18,16 @@ from dp_pipelines.kernels.accumulate import Totals
 from dp_pipelines.kernels.lattice import Flags, Floats, Integers
 from dp_pipelines.kernels.statistics import Statistic
 from dp_pipelines.mechanisms.by_statistic import mechanism_of
-from dp_pipelines.mechanisms.mechanism import Draw, DrawWords, Exact, Noise, Sources
+from dp_pipelines.mechanisms.mechanism import Exact, Noise
+from dp_pipelines.mechanisms.permits import Draw, DrawWords, Permit, Permits
 from dp_pipelines.metrics.base import UNITS, capped
-from dp_pipelines.noise import entropy
 from dp_pipelines.noise.laws import Law
-from dp_pipelines.noise.samplers import Sampler
 from dp_pipelines.planning.stage import Selection, StagePlan
 from dp_pipelines.planning.stage_kinds import BestKind
 from dp_pipelines.query.rollup import LEVEL, SELECTED, STATISTICS
-from dp_pipelines.release import all_partitions
+from dp_pipelines.release import all_partitions, gate
 from dp_pipelines.release.best_partitions import draw_best
+from dp_pipelines.release.gate import SELECTION
 from dp_pipelines.release.staging import sorted_by_key
 from dp_pipelines.selection import truncated_geometric
 
@@ -38,9 +38,10 @@ LARGEST_PORTION = 2**22
 def draw_release(
     totals: Totals,
     stage: StagePlan,
+    permits: Permits | None = None,
     *,
-    samplers: Callable[[Law], Draw] = Sampler,
-    words: DrawWords = entropy.words,
+    samplers: Callable[[Law], Draw] | None = None,
+    words: DrawWords | None = None,
     all_groups: bool = False,
 ) -> pa.Table:
     """Select partitions and add noise, once.
@@ -48,29 +49,34 @@ def draw_release(
     Args:
         totals: the merged statistics of the stage, in the order of `stage.statistics`.
         stage: the frozen stage.
-        samplers, words: the sources of noise and coins. Tests put their own here; nothing above this room can.
+        permits: of the gate, for this call alone. Tests leave them out.
+        samplers, words: the sources of noise and coins. INTERNAL: for tests, which leave out `permits`.
         all_groups: for a level of a rollup: also the groups that are not selected, which the last column tells apart.
 
     Returns:
         One row per released partition, sorted by key: any other order could tell in which order the rows came.
+
+    Raises:
+        GateError: a record does not pay for what is drawn.
     """
+    permits = gate.open_gate(stage, samplers=samplers, words=words) if permits is None else permits
+    permits = permits.over(len(totals.partitions[0]))
     if isinstance(stage.kind, BestKind):
-        return draw_best(totals, stage, words=words)
-    sources = Sources(samplers, words)
-    noisy = functools.partial(_noisy_steps, totals, sources)
-    steps = noisy_numbers(totals, stage, sources)
+        return draw_best(totals, stage, permits)
+    steps = noisy_numbers(totals, stage, permits)
     keep = np.ones(len(totals.partitions[0]), np.bool_)
     if stage.selection is not None:
-        keep = _keep(totals, stage, stage.selection, steps, noisy, words)
+        keep = _keep(totals, stage, stage.selection, steps, permits)
     kept = np.arange(len(keep)) if all_groups else np.flatnonzero(keep)
-    tables = released_tables(totals, stage, steps, kept, sources, selected=keep)
+    tables = released_tables(totals, stage, steps, kept, permits, selected=keep)
+    permits.check_drawn(kept)
     return sorted_by_key(pa.concat_tables(tables), stage.query.partition_columns)
 
 
 def noisy_numbers(
     totals: Totals,
     stage: StagePlan,
-    sources: Sources,
+    permits: Permits,
     given: Mapping[Statistic, tuple[Law, tuple[int, int]]] = MappingProxyType({}),
 ) -> dict[Statistic, Integers]:
     """The noisy steps of all partitions, for each statistic that is one number and has noise of its own.
@@ -78,13 +84,14 @@ def noisy_numbers(
     Args:
         totals: of all partitions.
         stage: the frozen stage.
-        sources: of noise.
+        permits: of the stage, over these partitions.
         given: laws of noise that is known to lie between two numbers of steps, by statistic; its totals are zero.
     """
+    every = np.arange(len(totals.partitions[0]))
     return {
-        statistic: _noisy_steps(totals, sources, index, noise)
+        statistic: _noisy_steps(totals, permits.of(statistic.name), index, noise)
         if statistic not in given
-        else sources.noise_within(len(totals.partitions[0]), *given[statistic])
+        else permits.of(statistic.name).noise_within(*given[statistic], every)
         for index, (statistic, noise) in enumerate(zip(stage.statistics, stage.noises, strict=True))
         if noise is not None and statistic.width is None
     }
@@ -95,7 +102,7 @@ def released_tables(
     stage: StagePlan,
     steps: Mapping[Statistic, Integers],
     kept: Integers,
-    sources: Sources,
+    permits: Permits,
     keys: Sequence[pa.Array] | None = None,
     selected: Flags | None = None,
 ) -> list[pa.Table]:
@@ -106,7 +113,7 @@ def released_tables(
         stage: the frozen stage.
         steps: what `noisy_numbers` gave.
         kept: rising codes.
-        sources: of noise and coins.
+        permits: of the stage, over all partitions.
         keys: the key columns of the kept ones; None: those of the totals.
         selected: of the levels of a rollup, which of all partitions are selected.
     """
@@ -116,21 +123,22 @@ def released_tables(
     for begin in range(0, max(len(kept), 1), portion):
         some = kept[begin : begin + portion]
         whole = totals.keys(some) if keys is None else [column[begin : begin + portion] for column in keys]
-        found.append(_table(totals, stage, steps, some, whole, sources, selected))
+        found.append(_table(totals, stage, steps, some, whole, permits, selected))
     return found
 
 
 def draw_level(
     totals: Totals,
     stage: StagePlan,
+    permits: Permits | None = None,
     *,
-    samplers: Callable[[Law], Draw] = Sampler,
-    words: DrawWords = entropy.words,
+    samplers: Callable[[Law], Draw] | None = None,
+    words: DrawWords | None = None,
 ) -> pa.Table:
     """Select the groups of one level of a rollup and add noise, once. Not published: `rolled_up.published` is.
 
     Args:
-        totals, samplers, words: as for `draw_release`.
+        totals, permits, samplers, words: as for `draw_release`.
         stage: of the level.
 
     Returns:
@@ -139,7 +147,8 @@ def draw_level(
     """
     assert stage.query.level is not None
     above = not stage.query.level.leaves
-    return of_level(draw_release(totals, stage, samplers=samplers, words=words, all_groups=above), stage)
+    table = draw_release(totals, stage, permits, samplers=samplers, words=words, all_groups=above)
+    return of_level(table, stage)
 
 
 def of_level(table: pa.Table, stage: StagePlan) -> pa.Table:
@@ -149,9 +158,10 @@ def of_level(table: pa.Table, stage: StagePlan) -> pa.Table:
     return table.select(kept).append_column(LEVEL, pa.array(np.full(table.num_rows, stage.query.level.number)))
 
 
-def _noisy_steps(totals: Totals, sources: Sources, place: int, noise: Noise) -> Integers:
+def _noisy_steps(totals: Totals, permit: Permit, place: int, noise: Noise) -> Integers:
     """One noisy number for each partition, in steps of the release."""
-    return sources.add_noise(totals.coarse(place, shift=noise.fine_bits, step=noise.step), noise.law)
+    exact = totals.coarse(place, shift=noise.fine_bits, step=noise.step)
+    return permit.add_noise(exact, noise.law, np.arange(len(exact)))
 
 
 def _keep(
@@ -159,8 +169,7 @@ def _keep(
     stage: StagePlan,
     selection: Selection,
     released: Mapping[Statistic, Integers],
-    noisy: Callable[[int, Noise], Integers],
-    words: DrawWords,
+    permits: Permits,
 ) -> Flags:
     # Units above min_users - 1; a number of units fits easily, the high word is only ever zero.
     at = [statistic.name for statistic in stage.statistics].index(UNITS.name)
@@ -168,13 +177,16 @@ def _keep(
     allowed = counted >= 1
     if selection.noise is None:
         table = truncated_geometric.keep_table(selection.epsilon, selection.delta)
+        every, epsilon = np.arange(len(counted)), Fraction(selection.epsilon)
+        words = permits.of(SELECTION).words(epsilon=epsilon, delta=selection.delta, partitions=every)
         coins = words(len(counted))
         place = np.clip(counted, 0, len(table))
         # Beyond the table a partition is always kept.
         return allowed & ((place == len(table)) | (coins < table[np.minimum(place, len(table) - 1)]))
     if selection.released:
         return allowed & (released[UNITS] >= selection.threshold)
-    return allowed & (noisy(selection.statistic, selection.noise) >= selection.threshold)
+    noisy = _noisy_steps(totals, permits.of(SELECTION), selection.statistic, selection.noise)
+    return allowed & (noisy >= selection.threshold)
 
 
 def _table(
@@ -183,14 +195,14 @@ def _table(
     steps: Mapping[Statistic, Integers],
     kept: Integers,
     keys: Sequence[pa.Array | pa.ChunkedArray],
-    sources: Sources,
+    permits: Permits,
     selected: Flags | None = None,
 ) -> pa.Table:
     noisy = {}
     for place, (statistic, noise) in enumerate(zip(stage.statistics, stage.noises, strict=True)):
         if noise is not None:
             exact = Exact(totals=totals, place=place, partitions=kept, noisy=steps.get(statistic))
-            noisy[statistic] = mechanism_of(statistic).draw(stage.calibration(place), exact, sources)
+            noisy[statistic] = mechanism_of(statistic).draw(stage.calibration(place), exact, permits.of(statistic.name))
     # New plain arrays: nothing of a partition that was not selected stays behind in a buffer.
     by = stage.query.partition_columns  # none of a total, whose key is ours and is not published
     columns = dict(zip(by, keys, strict=True)) if by else {}

@@ -17,14 +17,12 @@ from dp_pipelines.kernels.accumulate import Totals
 from dp_pipelines.kernels.columns import gather
 from dp_pipelines.kernels.columns.key_file import KeyFile
 from dp_pipelines.kernels.lattice import Flags, Integers
-from dp_pipelines.mechanisms.mechanism import Draw, DrawWords, Sources
-from dp_pipelines.noise import entropy
+from dp_pipelines.mechanisms.permits import Draw, DrawWords, Permits
 from dp_pipelines.noise.laws import Law
 from dp_pipelines.noise.poisson_samples import PoissonSampler
-from dp_pipelines.noise.samplers import Sampler
 from dp_pipelines.planning.noise_levels import passing_noise
 from dp_pipelines.planning.stage import StagePlan
-from dp_pipelines.release import draw
+from dp_pipelines.release import draw, gate
 from dp_pipelines.release.staging import sorted_by_key
 
 Compared = Mapping[int, tuple[Law, passing_noise.Steps]]
@@ -36,9 +34,10 @@ def draw_passing(
     stage: StagePlan,
     place: int,
     places: int,
+    permits: Permits | None = None,
     *,
-    samplers: Callable[[Law], Draw] = Sampler,
-    words: DrawWords = entropy.words,
+    samplers: Callable[[Law], Draw] | None = None,
+    words: DrawWords | None = None,
 ) -> Iterator[pa.Table]:
     """Add noise, once, and give what passes.
 
@@ -46,16 +45,18 @@ def draw_passing(
         totals: of the partitions of some buckets that have rows, unlisted ones among them.
         stage: the frozen stage.
         place, places: which buckets these are (`KeyFile.buckets_of`).
-        samplers, words: the sources of noise and coins. Tests put their own here; nothing above this room can.
+        permits, samplers, words: as for `draw.draw_release`.
 
     Yields:
         one table for each bucket, sorted by key.
     """
     listed = stage.layout.public
     assert isinstance(listed, KeyFile)
-    sources = Sources(samplers, words)
+    permits = gate.open_gate(stage, samplers=samplers, words=words) if permits is None else permits
+    permits = permits.over(len(totals.partitions[0]))
     compared, chance = passing_noise.compared_noises(stage), passing_noise.chance(stage)
-    steps = draw.noisy_numbers(totals, stage, sources)
+    laws = {stage.statistics[at].name: law for at, (law, _) in compared.items()}
+    steps = draw.noisy_numbers(totals, stage, permits)
     passes = np.ones(len(totals.partitions[0]), np.bool_)
     for at, (_, (first, last)) in compared.items():
         noisy = steps[stage.statistics[at]]
@@ -73,8 +74,10 @@ def draw_passing(
         with_rows[found[inside]] = True
         kept = inside & passes[asked]
         keys = [gather.take(column, found[kept]) for column in bucket.columns]
-        tables = draw.released_tables(totals, stage, steps, asked[kept], sources, keys, passes)
-        tables += _of_noise_alone(stage, bucket.columns, _passing(with_rows, chance, words), compared, sources)
+        tables = draw.released_tables(totals, stage, steps, asked[kept], permits, keys, passes)
+        permits.check_drawn(asked[kept])
+        passing = _passing(with_rows, chance, permits.words_of_bucket(number, laws))
+        tables += _of_noise_alone(stage, bucket.columns, passing, compared, permits)
         yield sorted_by_key(pa.concat_tables(tables), stage.query.partition_columns)
 
 
@@ -85,11 +88,14 @@ def _passing(with_rows: Flags, chance: Fraction, words: DrawWords) -> Integers:
 
 
 def _of_noise_alone(
-    stage: StagePlan, listed: tuple[pa.Array, ...], places: Integers, compared: Compared, sources: Sources
+    stage: StagePlan, listed: tuple[pa.Array, ...], places: Integers, compared: Compared, permits: Permits
 ) -> list[pa.Table]:
     """Partitions without rows whose noise passes: what is compared is drawn given that it does, all other noise as always."""
     keys = tuple(gather.take(column, places) for column in listed)
     totals = accumulate.nothing_summed(keys, stage.statistics)
-    steps = draw.noisy_numbers(totals, stage, sources, {stage.statistics[at]: given for at, given in compared.items()})
+    permits = permits.for_bucket(len(places))
+    steps = draw.noisy_numbers(totals, stage, permits, {stage.statistics[at]: given for at, given in compared.items()})
     every = np.arange(len(places))
-    return draw.released_tables(totals, stage, steps, every, sources, keys, np.ones(len(places), np.bool_))
+    tables = draw.released_tables(totals, stage, steps, every, permits, keys, np.ones(len(places), np.bool_))
+    permits.check_drawn(every)
+    return tables

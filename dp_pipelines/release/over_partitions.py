@@ -14,6 +14,7 @@ from dp_pipelines.kernels import accumulate, keys
 from dp_pipelines.kernels.columns.listed_keys import ListedKeys
 from dp_pipelines.planning.stage import StagePlan
 from dp_pipelines.query.query import ReleasedPartitions
+from dp_pipelines.release import gate
 from dp_pipelines.release.all_partitions import published
 from dp_pipelines.release.draw import draw_release
 from dp_pipelines.release.staging import sorted_by_key
@@ -50,4 +51,5 @@ def nothing(stage: StagePlan, partitions: pa.Table) -> pa.Table:
     empty = accumulate.no_partials(names, stage.statistics)
     for index, name in enumerate(names):
         empty = empty.set_column(index, name, partitions.column(index))
-    return published(draw_release(accumulate.merge([empty], names, stage.statistics), stage), stage)
+    totals = accumulate.merge([empty], names, stage.statistics)
+    return published(draw_release(totals, stage, gate.open_gate(stage)), stage)

@@ -14,11 +14,39 @@ from dp_pipelines.kernels.accumulate import Totals
 from dp_pipelines.kernels.columns.key_file import KeyFile
 from dp_pipelines.kernels.columns.listed_keys import ListedKeys
 from dp_pipelines.planning.stage import StagePlan
-from dp_pipelines.release import draw
+from dp_pipelines.release import draw, gate
 from dp_pipelines.release.draw import draw_release
 from dp_pipelines.release.large_lists import draw_passing
 from dp_pipelines.steps import party_tables
 from dp_pipelines.steps.step import Sharded, Step
+
+RECEIPT = "\0place"
+"""The only column of a receipt: the place that was drawn. No column of a job has such a name."""
+
+
+def receipt(place: int) -> pa.Table:
+    """Return a note that a place was drawn, which travels with its release through the barrier."""
+    return pa.table({RECEIPT: [place]})
+
+
+def without_receipts(tables: Iterable[pa.Table], stage: str, count: int) -> Iterator[pa.Table]:
+    """Yield the released tables of a stage, and check at their end that each place was drawn once.
+
+    Args:
+        tables: of all places, with their receipts.
+        stage: its name.
+        count: how many places there are, of all levels together.
+
+    Raises:
+        GateError: a place was drawn twice, or not at all.
+    """
+    drawn: list[int] = []
+    for table in tables:
+        if table.column_names == [RECEIPT]:
+            drawn += table.column(RECEIPT).to_pylist()
+        else:
+            yield table
+    gate.check_places(stage, drawn, count)
 
 
 class DrawRelease(Step):
@@ -27,6 +55,7 @@ class DrawRelease(Step):
     gives = Sharded
 
     def __init__(self, stage: StagePlan, places: int) -> None:
+        gate.check(stage)  # where the graph is made; a worker checks again before it draws
         self._stage, self._places = stage, places
 
     @property
@@ -35,14 +64,17 @@ class DrawRelease(Step):
         return self._stage
 
     def process(self, element: tuple[int, Iterable[pa.Table]]) -> Iterator[tuple[int, pa.Table]]:
-        """The released table of one place, in pieces with one common key, so that a single writer gets them all."""
+        """The released table of one place, in pieces with one common key, so that a single writer gets them all; a receipt."""
         yield from ((0, piece) for table in self.drawn(element) for piece in shard.pieces(table))
+        yield 0, receipt(element[0])
 
     def drawn(self, element: tuple[int, Iterable[pa.Table]]) -> Iterable[pa.Table]:
         """The released tables of one place; of a list on disk one for each bucket."""
         if isinstance(self._stage.layout.public, KeyFile):
-            return draw_passing(self.totals(element), self._stage, element[0], self._places)
-        return [draw_release(self.totals(element), self._stage)]
+            return draw_passing(
+                self.totals(element), self._stage, element[0], self._places, gate.open_gate(self._stage)
+            )
+        return [draw_release(self.totals(element), self._stage, gate.open_gate(self._stage))]
 
     def totals(self, element: tuple[int, Iterable[pa.Table]]) -> Totals:
         """The merged totals of one place."""
@@ -61,7 +93,8 @@ class DrawPartyTable(DrawRelease):
 
     def drawn(self, element: tuple[int, Iterable[pa.Table]]) -> Iterable[pa.Table]:
         """The noisy numbers of one place."""
-        return [party_tables.noisy(self.totals(element), self._stage, element[0], self._places)]
+        permits = gate.open_gate(self._stage)
+        return [party_tables.noisy(self.totals(element), self._stage, element[0], self._places, permits)]
 
 
 class DrawLevels(DrawRelease):
@@ -77,4 +110,4 @@ class DrawLevels(DrawRelease):
         level, of_level = self._levels[place // self._places], (place % self._places, tables)
         if isinstance(level.stage.layout.public, KeyFile):
             return (draw.of_level(table, level.stage) for table in level.drawn(of_level))
-        return [draw.draw_level(level.totals(of_level), level.stage)]
+        return [draw.draw_level(level.totals(of_level), level.stage, gate.open_gate(level.stage))]

@@ -5,7 +5,7 @@ each; a released table. Holds: what `noisy` gives is a release of the party's ow
 rest reads no row and draws nothing (docs/proofs/parties.md). Not covered: how tables are added (`jobs.parties`).
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 import pyarrow as pa
@@ -14,11 +14,9 @@ from dp_pipelines.kernels import accumulate
 from dp_pipelines.kernels.accumulate import Totals
 from dp_pipelines.kernels.lattice import Integers
 from dp_pipelines.kernels.statistics import Statistic
-from dp_pipelines.mechanisms.mechanism import Draw, Sources
-from dp_pipelines.noise import entropy
-from dp_pipelines.noise.laws import Law
-from dp_pipelines.noise.samplers import Sampler
+from dp_pipelines.mechanisms.permits import Permits
 from dp_pipelines.planning.stage import StagePlan
+from dp_pipelines.release import gate
 from dp_pipelines.release.all_partitions import published
 from dp_pipelines.release.draw import noisy_numbers, released_tables
 from dp_pipelines.release.staging import sorted_by_key
@@ -35,21 +33,20 @@ def released_statistics(stage: StagePlan) -> list[Statistic]:
     return [statistic for statistic, noise in zip(stage.statistics, stage.noises, strict=True) if noise is not None]
 
 
-def noisy(
-    totals: Totals, stage: StagePlan, first: int, stride: int, *, samplers: Callable[[Law], Draw] = Sampler
-) -> pa.Table:
+def noisy(totals: Totals, stage: StagePlan, first: int, stride: int, permits: Permits) -> pa.Table:
     """Add noise to the totals of some public partitions, once.
 
     Args:
         totals: of the partitions `first`, `first + stride`, ... of the list.
         stage: the frozen stage.
         first, stride: see `totals`.
-        samplers: the source of noise. Tests put their own here; nothing above this room can.
+        permits: of the gate, for this call alone.
 
     Returns:
         their places and, for each statistic, whole steps of the release.
     """
-    numbers = noisy_numbers(totals, stage, Sources(samplers, entropy.words))
+    numbers = noisy_numbers(totals, stage, permits.over(len(totals.partitions[0])))
+    permits.check_drawn(np.arange(len(totals.partitions[0])))
     places = first + stride * np.arange(len(totals.partitions[0]))
     columns = {f"a{i}": numbers[statistic] for i, statistic in enumerate(released_statistics(stage))}
     return pa.table({PLACE: places, **columns})
@@ -87,9 +84,5 @@ def opened(sums: Integers, stage: StagePlan) -> pa.Table:
     keys = tuple(stage.layout.listed_columns())
     nothing = accumulate.nothing_summed(keys, stage.statistics)
     everything = np.arange(len(keys[0]))
-    tables = released_tables(nothing, stage, steps, everything, Sources(_none, entropy.words))
+    tables = released_tables(nothing, stage, steps, everything, gate.nothing_drawn(stage).over(len(everything)))
     return published(sorted_by_key(pa.concat_tables(tables), stage.query.partition_columns), stage)
-
-
-def _none(law: Law) -> Draw:
-    raise AssertionError("all noise of parties' tables is in their sums")

@@ -17,7 +17,7 @@ from dp_pipelines.planning.stage import StagePlan
 from dp_pipelines.planning.stage_kinds import BestKind
 from dp_pipelines.release.all_partitions import published
 from dp_pipelines.steps.aggregate import ToPartials, ToShards
-from dp_pipelines.steps.draw_release import DrawLevels, DrawPartyTable, DrawRelease
+from dp_pipelines.steps.draw_release import DrawLevels, DrawPartyTable, DrawRelease, without_receipts
 from dp_pipelines.steps.flow import Flow
 from dp_pipelines.steps.step import Sharded, Step
 
@@ -38,7 +38,7 @@ class StageSteps:
             to_shards=ToShards(stage.layout, num_shards, salt),
             to_partials=ToPartials(stage, count, salt),
             draw=_draw(stage, count),
-            ungroup=Ungroup(stage, join),
+            ungroup=Ungroup(stage, join, count * len(stage.levels)),
         )
 
 
@@ -102,21 +102,26 @@ def drawn(contributions: Flow, steps: StageSteps, count: int) -> Flow:
 
 
 class Ungroup(Step):
-    """The released table of a stage, out of those of its places; over a large list several."""
+    """The released table of a stage, out of those of its places, each of which was drawn once; over a large list several."""
 
-    def __init__(self, stage: StagePlan, join: Join | None) -> None:
-        self._stage, self._join = stage, join
+    def __init__(self, stage: StagePlan, join: Join | None, count: int) -> None:
+        self._stage, self._join, self._count = stage, join, count
 
     def process(self, element: tuple[int, Iterable[pa.Table]]) -> Iterator[pa.Table]:
-        """The tables."""
+        """The tables.
+
+        Raises:
+            GateError: a place was drawn twice, or not at all.
+        """
+        tables = without_receipts(element[1], self._stage.name, self._count)
         if self._stage.query.parties is not None:  # what is published comes of the sum with the tables of the others
-            yield from element[1]
+            yield from tables
             return
         if (
             isinstance(self._stage.layout.public, KeyFile) and not self._stage.coarser
         ):  # too many, perhaps, for one table; the writer sorts them
-            yield from (published(table, self._stage, self._join) for table in element[1])
+            yield from (published(table, self._stage, self._join) for table in tables)
             return
         # Sorted again: the order in which places arrive must not be seen.
-        together = pa.concat_tables(list(element[1]), promote_options="permissive")
+        together = pa.concat_tables(list(tables), promote_options="permissive")
         yield published(together, self._stage, self._join)

@@ -29,7 +29,7 @@ from dp_pipelines.planning.stage import StagePlan
 from dp_pipelines.query.federate_model import FederateModel
 from dp_pipelines.query.models.pate_model import PateModel
 from dp_pipelines.query.train_model import TrainModel
-from dp_pipelines.release import manifest, staging
+from dp_pipelines.release import gate, manifest, staging
 from dp_pipelines.training import (
     candidate_choice,
     counted_examples,
@@ -427,7 +427,7 @@ def train(
             folder=private,
             draws=InMemory(),
             key=plan.digest.encode(),
-            salt=int(entropy.words(1)[0]),
+            salt=entropy.salt_number(),
             tell=lambda text: None,
             whole=whole,
             public=public,
@@ -435,6 +435,9 @@ def train(
         unit = manifest.unit_in_words(task.unit_columns)
         spent = plan.accounted
         one.refuse_unfit()
+        gate.admit(
+            {part: stage for part, stage in one.stages.items() if stage.reads.of == name}, plan.charged(run or 1)
+        )
         pay([(name, payment)])
         fitted = one.run(Statement(unit=unit, plan=plan.digest, epsilon=spent["epsilon"], delta=spent["delta"]))
         write(fitted, folder)

@@ -81,6 +81,7 @@ class NoisySum:
         multiplier: the standard deviation of the noise over the sensitivity, as the plan accounts it, from 1/64.
         slack: how far the float sum may be from the exact one for any data, in L2 and relative to `norm`.
         words: where words come from; for tests.
+        take: called before each sum gets its noise; raises if the record of the sums pays for no further one.
 
     Raises:
         RequestError: a number is out of its range, or rounding so many coordinates would be half of the sensitivity.
@@ -95,6 +96,7 @@ class NoisySum:
     multiplier: Fraction
     slack: float
     words: WordSource = dataclasses.field(default=entropy.words, repr=False)
+    take: Callable[[], None] | None = dataclasses.field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         checks.whole(self.size, "size", low=1, high=MOST_SIZE)
@@ -174,6 +176,8 @@ class NoisySum:
         if not np.abs(near).max() <= MOST_STEPS:
             raise ValueError("a sum of clipped vectors is finite and not that large")
         check()
+        if self.take is not None:
+            self.take()
         noise = self._drawn() if begun is None else begun.whole(threads.processors())
         noise -= carried
         noisy = near.astype(np.int64)

@@ -18,6 +18,7 @@ from dp_pipelines.metrics import quantiles
 from dp_pipelines.plan_stages import one_partition, training_parts
 from dp_pipelines.planning.stage import StagePlan
 from dp_pipelines.query.train_model import Category, Number, TrainModel
+from dp_pipelines.release import gate
 from dp_pipelines.release.all_partitions import published
 from dp_pipelines.release.draw import draw_release
 from dp_pipelines.training import threads
@@ -94,7 +95,7 @@ def release(stage: StagePlan, tables: Iterable[pa.Table], salt: int, draw: DrawS
         # With no table at all, not even an empty one, the types of the partitions are unknown.
         partials = partials or [accumulate.no_partials(layout.partition_names, statistics)]
         totals = accumulate.merge(partials, layout.partition_names, statistics)
-    return published(draw_release(totals, stage) if draw is None else draw(stage, totals), stage)
+    return published(draw_release(totals, stage, gate.open_gate(stage)) if draw is None else draw(stage, totals), stage)
 
 
 def edges_of(released: pa.Table, metric: str, number: Number, *, whole: bool = False) -> tuple[float, ...]:

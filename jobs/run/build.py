@@ -96,7 +96,7 @@ def build(
         the staged file of each published name; they are there once the graph has run.
     """
     read = [request.units.get(name, query).columns for name, query in request.queries.items()]
-    salt = int(entropy.words(1)[0]) if salt is None else salt
+    salt = entropy.salt_number() if salt is None else salt
     raw = _counted(start, request, shuffled_rows.of_stages(request, stages), shards, salt)
     rows = _shaped(raw, request, tuple(dict.fromkeys(name for columns in read for name in columns)))
     files = {}

@@ -466,5 +466,5 @@ def _seals(folder: pathlib.Path, files: Mapping[str, pathlib.Path]) -> dict[str,
     """
     key = folder / f".key{staging.UNFINISHED}"
     if not key.exists():
-        key.write_bytes(entropy.words(4).tobytes())
+        key.write_bytes(entropy.salt(32))
     return {name: hmac.digest(key.read_bytes(), path.read_bytes(), "sha256").hex() for name, path in files.items()}

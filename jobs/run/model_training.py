@@ -118,7 +118,7 @@ def chosen_of(task: TrainModel, folder: pathlib.Path) -> dict[str, Any]:
 def _salt(draws: Draws, name: str) -> int:
     """What settles which examples of a unit stay: the same for all attempts of a run, which go on from each other's draws."""
     if draws.get(f"{name}.salt") is None:
-        draws.keep(f"{name}.salt", entropy.words(1).tobytes())
+        draws.keep(f"{name}.salt", entropy.salt(8))
     kept = draws.get(f"{name}.salt")
     assert kept is not None
     return int.from_bytes(kept, "little")

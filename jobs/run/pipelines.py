@@ -14,7 +14,7 @@ import pyarrow as pa
 from dp_pipelines import interrupts
 from dp_pipelines.disk_errors import DiskError, quoted_in, reason_of, refuse_full, told_of_disk
 from dp_pipelines.engine import object_store
-from dp_pipelines.errors import DamagedInputError, DpError, LedgerError
+from dp_pipelines.errors import DamagedInputError, DpError, GateError, LedgerError
 from dp_pipelines.jobs.request.request import Request
 from dp_pipelines.jobs.runners import late_collection
 from dp_pipelines.jobs.runners.engines import Engine, RunnerFailed
@@ -24,6 +24,7 @@ from dp_pipelines.jobs.sources.source_files import Source
 from dp_pipelines.jobs.terminal.progress import Progress
 from dp_pipelines.kernels.columns.listed_keys import ListedKeys, travelling_through
 from dp_pipelines.planning.stage import StagePlan
+from dp_pipelines.release import gate
 
 if TYPE_CHECKING:
     from dp_pipelines.jobs.runners.cluster_watch import Lack
@@ -192,6 +193,17 @@ def _text(error: BaseException) -> str:
         return ""
 
 
+def _gate_refusal(told: str, stages: Iterable[str]) -> GateError | None:
+    """Return the refusal of the gate that a text quotes; its names are those of the stages that ran, whatever else is quoted."""
+    planned = [level for stage in stages.values() for level in stage.levels] if isinstance(stages, Mapping) else []
+    for stage in planned:
+        for record in ("", *(each.name for each in (*stage.statistics, *stage.mechanisms)), gate.SELECTION):
+            for rule in gate.RULES:
+                if str(refusal := GateError(rule, stage.name, record)) in told:
+                    return refusal
+    return None
+
+
 def public_part(
     error: BaseException,
     request: ReadsFiles,
@@ -208,6 +220,8 @@ def public_part(
         lack: what the cluster lacked then.
     """
     told = _text(error)
+    if (refusal := _gate_refusal(told, stages)) is not None:
+        return refusal
     disk = error if isinstance(error, DiskError) or folder is None else quoted_in(told, folder)
     if isinstance(disk, DiskError):
         return DiskError(disk.folder, disk.reason, disk.instead)

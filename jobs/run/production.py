@@ -30,7 +30,7 @@ from dp_pipelines.planning.noise_levels import passing_noise
 from dp_pipelines.planning.plan import Plan
 from dp_pipelines.planning.stage import StagePlan
 from dp_pipelines.query.contribution_bounds import ContributionBounds
-from dp_pipelines.release import manifest, ranges, shown_rows, staging, verdicts
+from dp_pipelines.release import gate, manifest, ranges, shown_rows, staging, verdicts
 from dp_pipelines.release.kept_shares import JOINED
 from dp_pipelines.training.kept_draws import Draws
 
@@ -90,7 +90,11 @@ class Production:
 
         Returns:
             the staged file of each published name.
+
+        Raises:
+            GateError: a stage draws what the run was not charged for.
         """
+        gate.admit(self.plan.round(number).stages, self.plan.charged(number))
         key = runner_rules.run_key(self.request.file.job.dataset, self.run_id)
         with self.engine.attempt(EngineAttempt(key=key, folder=folder, submitted=submitted)):
             files = rounds_of_pipelines.run_phases(self.request, self.plan, number, folder, draws, self._pipeline)

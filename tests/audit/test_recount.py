@@ -26,6 +26,7 @@ from dp_pipelines.frozen import FrozenMapping
 from dp_pipelines.kernels import statistics
 from dp_pipelines.planning import stage as planned_stage
 from dp_pipelines.query.large_list import Condition, LargeList
+from dp_pipelines.release import unit_reach
 from tests.audit.test_audit import BOUNDS
 from tests.audit.test_records import PLANS, made
 from tests.helpers.key_files import key_file
@@ -146,7 +147,7 @@ def test_how_far_a_unit_moves_a_statistic_is_the_same_by_both_counts() -> None:
     for query in queries():
         for statistic in planned_stage.released_statistics(query, ()).values():
             seen.add(type(statistic).__name__)
-            mine, theirs = recount.reach(statistic, query), planned_stage.shape_of(statistic, query)
+            mine, theirs = unit_reach.reach(statistic, query), planned_stage.shape_of(statistic, query)
             assert dataclasses.astuple(mine) == dataclasses.astuple(theirs), (statistic.name, query.bounds)
             for step, joined in itertools.product(
                 (1, 7, 1 << 10, (1 << 20) - 1, 1 << 20, 3 << 20, 1 << 40), (False, True)
@@ -170,9 +171,9 @@ def test_every_kind_of_statistic_is_known_to_the_audit() -> None:
             importlib.import_module(module.name)
     known = [kind for kind in kinds(statistics.Statistic) if kind.__module__.startswith("dp_pipelines.")]
     assert len(known) > 13
-    unknown = {kind for kind in known if not issubclass(kind, tuple(recount.REACHES))}
+    unknown = {kind for kind in known if not issubclass(kind, tuple(unit_reach.REACHES))}
     assert unknown == normed | bases
-    orders = list(recount.REACHES)
+    orders = list(unit_reach.REACHES)
     for place, kind in enumerate(orders):
         assert not any(issubclass(later, kind) for later in orders[place + 1 :]), "a subclass comes before its class"
 

@@ -30,7 +30,7 @@ from dp_pipelines.planning.stage import StagePlan
 from dp_pipelines.query.rollup import LEVEL, REST
 from dp_pipelines.release.staging import sorted_by_key
 from dp_pipelines.steps import release_stage
-from dp_pipelines.steps.draw_release import DrawLevels, DrawRelease
+from dp_pipelines.steps.draw_release import DrawLevels, DrawRelease, receipt, without_receipts
 from dp_pipelines.steps.release_stage import Ungroup
 
 SALT = 0x5EED
@@ -45,6 +45,7 @@ class WriteTotals(DrawRelease):
     def process(self, element: tuple[int, Iterable[pa.Table]]) -> Iterator[tuple[int, pa.Table]]:
         """The totals of one place."""
         yield 0, as_text(self.totals(element), self._stage)
+        yield 0, receipt(element[0])
 
 
 class WriteLevels(DrawLevels):
@@ -67,7 +68,8 @@ class Together(Ungroup):
         if not self._stage.coarser:
             yield from super().process(element)
             return
-        together = pa.concat_tables(list(element[1]), promote_options="permissive")
+        levels = without_receipts(element[1], self._stage.name, self._count)
+        together = pa.concat_tables(list(levels), promote_options="permissive")
         if REST in self._stage.query.sorted_by:
             together = together.append_column(REST, pa.array([False] * together.num_rows, pa.bool_()))
         yield sorted_by_key(together, self._stage.query.sorted_by)
@@ -108,7 +110,7 @@ def dump(job: pathlib.Path, engine: Engine, progress: Progress, folder: pathlib.
         patch.setattr(release_stage, "DrawRelease", WriteTotals)
         patch.setattr(release_stage, "DrawLevels", WriteLevels)
         patch.setattr(release_stage, "Ungroup", Together)
-        patch.setattr(build, "entropy", SimpleNamespace(words=lambda count: np.full(count, SALT, np.uint64)))
+        patch.setattr(build, "entropy", SimpleNamespace(salt_number=lambda: SALT))
         patch.setattr(build, "num_shards", lambda *given: SHARDS)
         if plan is not None:
             above = {part for parts in plan.rolled.values() for part in parts}

@@ -52,8 +52,9 @@ def plant(place: str) -> None:
 
     def drawn(self: draw_release.DrawRelease, element: tuple[int, Any]) -> Iterator[tuple[int, pa.Table]]:
         for key, table in drawing(self, element):
-            _record(folder, self._stage.name, element[0], table)
-            _reached(folder, "release")
+            if table.column_names != [draw_release.RECEIPT]:
+                _record(folder, self._stage.name, element[0], table)
+                _reached(folder, "release")
             yield key, table
 
     def written(self: write_stage.WriteStage, element: Any) -> Iterator[str]:

@@ -16,7 +16,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
@@ -181,7 +180,7 @@ class Runs:
         clamping = [column for scale in stage.query.scales for column in scale.lookups]
         joined = request.lookup.of(clamping) if request.lookup is not None else None
         join = joined.apply if joined is not None else None
-        (whole,) = release_stage.Ungroup(stage, join).process((0, [table for _, table in released]))
+        (whole,) = release_stage.Ungroup(stage, join, PLACES).process((0, [table for _, table in released]))
         staging.write_release(whole, staged, stage.query.partition_columns)
         return tuple(draw.totals(element) for element in of_place.items())
 
@@ -214,7 +213,7 @@ class RunsOnLocal(Runs):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(release_stage, "DrawRelease", Noting)
             # Neighbours are runs with one salt: another one keeps other rows of everybody.
-            patch.setattr(build, "entropy", SimpleNamespace(words=lambda count: np.full(count, SALT, np.uint64)))
+            patch.setattr(build, "entropy", SimpleNamespace(salt_number=lambda: SALT))
             files = build.build(graph.start, request, {NAME: stage}, staged.parent, {}, SHARDS)
         assert files == {staged.name: staged}
         graph.run()

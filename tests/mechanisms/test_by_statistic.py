@@ -15,6 +15,7 @@ from dp_pipelines.mechanisms.added_noise import AddedNoise
 from dp_pipelines.mechanisms.by_statistic import MECHANISMS, inherited, mechanism_of
 from dp_pipelines.mechanisms.mechanism import Calibration, Mechanism
 from dp_pipelines.metrics.base import Basis, Metric, Noisy, ReleasedValues, constant
+from dp_pipelines.release import gate
 from dp_pipelines.release.draw import draw_release
 from tests.helpers import neighbours as nb
 
@@ -36,7 +37,7 @@ def test_the_statistics_of_the_library_are_looked_at() -> None:
 def test_every_statistic_has_a_mechanism_that_audits_know(kind: type[Statistic]) -> None:
     mechanism = inherited(MECHANISMS, kind)
     assert mechanism.law in (None, "gaussian", "laplace")
-    for table in (records.FIELDS, replay.COSTS):
+    for table in (gate.FIELDS, replay.COSTS):
         assert inherited(table, type(mechanism)) is not None  # type: ignore[type-var]
     # What is decided by exact counts is replayed as a decision, and only that is told without a law.
     assert kind.decided == (mechanism.words is not None)
@@ -49,7 +50,7 @@ def test_a_mechanism_that_audits_do_not_know_is_seen() -> None:
         pass
 
     with pytest.raises(StopIteration):
-        inherited(records.FIELDS, Unknown)
+        inherited(gate.FIELDS, Unknown)
 
 
 # A mechanism of one's own, for a statistic of one's own.

@@ -16,7 +16,7 @@ from dp_pipelines.errors import RequestError
 from dp_pipelines.kernels import accumulate
 from dp_pipelines.kernels.accumulate import Totals
 from dp_pipelines.kernels.columns.key_file import KeyFile
-from dp_pipelines.mechanisms.mechanism import Sources
+from dp_pipelines.mechanisms.permits import Sources
 from dp_pipelines.metrics.base import Metric
 from dp_pipelines.noise.conditional_draws import SampledLaw
 from dp_pipelines.noise.samplers import Sampler

@@ -358,6 +358,7 @@ class Noted(Drawing):
     """Draws, and remembers of which stages tables were drawn."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.stages: list[str] = []
 
     def table(self, stage: StagePlan, totals: Totals) -> pa.Table:

@@ -1,6 +1,5 @@
 """Statistics over examples on disk: what they release is what a pipeline of Beam releases, but for where it runs."""
 
-import functools
 import random
 
 import pyarrow as pa
@@ -21,10 +20,10 @@ from dp_pipelines.kernels import shard
 from dp_pipelines.metrics.histogram import Histogram
 from dp_pipelines.metrics.quantiles import Quantiles
 from dp_pipelines.query.query import Top
-from dp_pipelines.release.draw import draw_release
 from dp_pipelines.training import stage_on_disk
+from tests.helpers import quiet
 from tests.helpers.pipelines import one_stage, publish
-from tests.helpers.quiet import NoNoise, all_ones, silence
+from tests.helpers.quiet import silence
 
 SALT = 7
 
@@ -80,9 +79,7 @@ def by_unit(table, parts=5):
 
 def without_noise(monkeypatch):
     silence(monkeypatch)
-    monkeypatch.setattr(
-        stage_on_disk, "draw_release", functools.partial(draw_release, samplers=NoNoise, words=all_ones)
-    )
+    monkeypatch.setattr(stage_on_disk, "draw_release", quiet.release)
 
 
 def constant(table):

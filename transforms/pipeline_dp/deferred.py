@@ -45,7 +45,7 @@ class DeferredRelease(beam.PTransform):
         pcoll = tables_alone(pcoll)
         planned = self.planned
         once.note(pcoll, lambda: planned.stage)  # called when the pipeline runs: budgets must be computed by then
-        salt = int(entropy.words(1)[0])
+        salt = entropy.salt_number()
 
         shards = shards_of(pcoll.pipeline, None)
         places = sizes.places(shards)

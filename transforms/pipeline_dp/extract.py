@@ -238,7 +238,7 @@ def _stepped(
 
 def _own_units(count: int) -> pa.Array:
     """A unit for each row that no other row has, whichever worker reads it."""
-    prefix = entropy.words(2).tobytes()
+    prefix = entropy.salt(16)
     numbers = np.arange(count, dtype=">u4")
     cells = np.empty((count, 20), np.uint8)
     cells[:, :16] = np.frombuffer(prefix, np.uint8)

@@ -86,7 +86,7 @@ def released(tables: Iterable[pa.Table], stage: StagePlan) -> list[pa.Table]:
         tables: at least one, possibly without rows.
         stage: the stage.
     """
-    salt = int(entropy.words(1)[0])
+    salt = entropy.salt_number()
     to_shards, to_partials = ToShards(stage.layout, SHARDS, salt), ToPartials(stage, PLACES, salt)
     shards: dict[int, list[pa.Table]] = collections.defaultdict(list)
     for table in tables:

@@ -62,7 +62,7 @@ class _Graph:
 
     def __init__(self, request: Request, num_shards: int, shuffled: Shuffled) -> None:
         self._request, self._shards, self._shuffled = request, num_shards, shuffled
-        self._salt = int(entropy.words(1)[0])
+        self._salt = entropy.salt_number()
         self._notes: list[Flow] = []
 
     def build(self, start: Flow, stages: Mapping[str, StagePlan], path: pathlib.Path) -> None:

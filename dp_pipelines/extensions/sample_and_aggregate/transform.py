@@ -72,7 +72,7 @@ class SampleAndAggregate(ReleaseTransform):
         self.seconds = checks.number(self.seconds, "seconds", above=0, below=86_400)
         self.pickled = check_function(self.function)
         if self.salt is None:
-            self.salt = int(entropy.words(1)[0])
+            self.salt = entropy.salt_number()
 
     def expand(self, pcoll: beam.PCollection[Any]) -> beam.PCollection[pa.Table]:
         """Cut into blocks, run, release."""

@@ -71,7 +71,7 @@ def build_tuning(
         shards: the number of groups of units.
         salt: evens the load, and orders sums of floats; left out, a fresh one.
     """
-    salt = int(entropy.words(1)[0]) if salt is None else salt
+    salt = entropy.salt_number() if salt is None else salt
     rows = build.rows_of_stage(start, request, stage, shards, salt)
     tallied = Tallied(
         layout=stage.layout,

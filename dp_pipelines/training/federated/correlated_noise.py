@@ -90,7 +90,7 @@ class NoiseSeries:
 def to_bytes(memory: Sequence[Integers]) -> bytes:
     """A memory as bytes, which no other memory has, not even one of the same noise."""
     file = io.BytesIO()
-    file.write(entropy.words(SALT_WORDS).tobytes())
+    file.write(entropy.salt(8 * SALT_WORDS))
     np.lib.format.write_array(file, np.stack(memory), allow_pickle=False)
     return file.getvalue()
 

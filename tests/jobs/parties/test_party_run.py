@@ -1,6 +1,5 @@
 """A report of two organisations: what is added up, what it costs, what a party shows, what happens where one is missing."""
 
-import functools
 import io
 import json
 import math
@@ -26,6 +25,7 @@ from dp_pipelines.jobs.spec import job_file
 from dp_pipelines.jobs.terminal.progress import Progress
 from dp_pipelines.planning.plan import Plan
 from dp_pipelines.planning.stage import StagePlan
+from dp_pipelines.release import gate
 from dp_pipelines.steps import party_tables
 from dp_pipelines.steps.draw_release import DrawPartyTable
 from dp_pipelines.training.kept_draws import InMemory
@@ -53,8 +53,7 @@ def table_of(path: pathlib.Path, stage: StagePlan, folder: pathlib.Path) -> np.n
 
 @pytest.fixture
 def no_noise(monkeypatch: pytest.MonkeyPatch) -> None:
-    quiet = functools.partial(party_tables.noisy, samplers=NoNoise)
-    monkeypatch.setattr(party_tables, "noisy", quiet)
+    monkeypatch.setattr(gate, "Sampler", NoNoise)
 
 
 @pytest.mark.usefixtures("no_noise")

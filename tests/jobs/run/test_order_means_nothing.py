@@ -12,7 +12,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import hypothesis
-import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
@@ -128,9 +127,11 @@ def test_with_seeded_noise_both_orders_release_the_same_numbers_under_the_column
         return {"samplers": lambda law: Sampler(law, source), "words": source}
 
     of_draw, of_levels = draw.draw_release, draw.draw_level
-    monkeypatch.setattr(draw_release, "draw_release", lambda totals, of: of_draw(totals, of, **seeded_words(of)))
-    monkeypatch.setattr(draw, "draw_level", lambda totals, of: of_levels(totals, of, **seeded_words(of)))
-    monkeypatch.setattr(build, "entropy", SimpleNamespace(words=lambda count: np.full(count, 77, np.uint64)))
+    monkeypatch.setattr(
+        draw_release, "draw_release", lambda totals, of, permits: of_draw(totals, of, **seeded_words(of))
+    )
+    monkeypatch.setattr(draw, "draw_level", lambda totals, of, permits: of_levels(totals, of, **seeded_words(of)))
+    monkeypatch.setattr(build, "entropy", SimpleNamespace(salt_number=lambda: 77))
     shop.write(stages=PARTS, budget={"epsilon": 30.0, "delta": 1e-6})
     content = yaml.safe_load(shop.job.read_text())
     tables = []

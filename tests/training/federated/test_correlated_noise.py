@@ -20,6 +20,7 @@ import pytest
 from dp_pipelines import Plan, Rounds
 from dp_pipelines.kernels.clipped_vectors import ClippedVectors
 from dp_pipelines.noise import correlation
+from dp_pipelines.noise.poisson_samples import PoissonSampler
 from dp_pipelines.planning.noise_levels import training_noise
 from dp_pipelines.planning.stage import StagePlan
 from dp_pipelines.training import fit, trainer
@@ -214,11 +215,15 @@ class Telling(Drawing):
     """Hands out the above."""
 
     def __init__(self, told: list[Integers] | None = None) -> None:
+        super().__init__()
         self.notes: list[tuple[Integers, Integers, Integers]] = []
         self.told = told or []
 
     def noisy_sum(self, stage: StagePlan, *, size: int, norm: float, multiplier: Fraction, slack: float) -> NoisySum:
         return Told(size=size, norm=norm, multiplier=multiplier, slack=slack, notes=self.notes, told=self.told)
+
+    def sampler(self, stage: StagePlan, rate: float) -> PoissonSampler:
+        return PoissonSampler(rate)  # without the gate, which refuses the records of planted faults
 
 
 def shifts(plan: Plan, folder: pathlib.Path, with_client: pa.Table, without: pa.Table) -> list[float]:
