@@ -262,7 +262,7 @@ def test_numbers_of_a_rollup_are_told_apart_by_the_noise_that_is_independent(tmp
     table, content = rolled_up_weeks(3, total_of_weeks=True)
     words = Page(page(tmp_path, table, content)).words
     # 20 apart: more than 1.4 times the fitted bar of 10, and less than 1.4 times the bar of 20 before.
-    assert "In all, as counted, no week is clearly the highest: all 2 are too close to tell apart." in words
+    assert "In all, as counted, no week is clearly the highest: the other one may equal or beat " in words
     apart, independent = rolled_up_weeks(3, total_of_weeks=True)
     apart |= metric("orders_raw", apart["orders"].to_pylist(), 5.0)
     words = Page(page(tmp_path, apart, independent)).words

@@ -67,6 +67,11 @@ def highest(
     'Highest city: Aarhus with 90 ± 3; 1 other city may equal or beat it (Bergen).'
     >>> highest(names, np.array([90.0, 50.0, 20.0]), bars, what="city", scope="Summed over the weeks", counted=True)
     'Summed over the weeks, as counted: highest city Aarhus with 90.0 ± 3.0.'
+
+    Two small groups may be clearly apart from each other, but not from a large noisy one.
+
+    >>> highest(names, np.array([99.0, 90.0, 50.0]), np.array([60.0, 3.0, 3.0]), whole=True, what="city")
+    'No city is clearly the highest: each of the 2 others may equal or beat Aarhus with 99 ± 60.'
     """
     known = np.flatnonzero(np.isfinite(values) & np.isfinite(bars))
     if len(known) < 2 or not (bars[known] > 0).all():
@@ -76,11 +81,13 @@ def highest(
     compared = bars if apart is None else apart
     rivals = rest[values[top] - values[rest] <= np.hypot(compared[top], compared[rest])]
     suffix = ", as counted" if counted else ""
+    largest = f"{names[top]} with {shown_number(float(values[top]), float(bars[top]), whole=whole)}"
     if len(rivals) == len(rest):
-        close = f"clearly the highest: all {len(known):,} are too close to tell apart."
-        return f"{scope}{suffix}, no {what} is {close}" if scope else f"No {what} is {close}"
+        others = "the other one" if len(rest) == 1 else f"each of the {len(rest):,} others"
+        no_clear = f"{what} is clearly the highest: {others} may equal or beat {largest}."
+        return f"{scope}{suffix}, no {no_clear}" if scope else f"No {no_clear}"
     lead = f"{scope}{suffix}: highest {what}" if scope else f"Highest {what}{suffix}:"
-    said = f"{lead} {names[top]} with {shown_number(float(values[top]), float(bars[top]), whole=whole)}"
+    said = f"{lead} {largest}"
     return f"{said}{_rivals([names[at] for at in rivals[: MOST_RIVALS + 1]], len(rivals), what)}."
 
 
