@@ -245,6 +245,7 @@ PARTS: dict[str, tuple[str, ...]] = {
         '{public: [[milk, "2026-01-05"], [bread, "2026-01-05"]]}',
         '{public: {product: {PRODUCT: [milk, bread], week: {range: ["2026-01-05", "2026-03-30"], step: 7}}}}',
         "{public_file: products.parquet}",
+        "{public: [[milk], [bread]], other: true}",
         "{public_sorted_file: pages.parquet}",
     ),
     "ProductModel": ("{product: {COUNTRY: [DE, FR], hour: {range: [0, 23]}}}",),
