@@ -17,6 +17,7 @@ from dp_pipelines.audit import aggregates, records
 from dp_pipelines.audit.audit import EVERYTHING
 from dp_pipelines.noise.laws import RoundedGaussian
 from dp_pipelines.planning.stage import StagePlan
+from dp_pipelines.release import gate
 from dp_pipelines.release.draw import draw_release
 from tests.audit.test_audit import BOUNDS, audited, broken
 
@@ -86,4 +87,4 @@ def test_records_of_levels_say_what_runs(partitions: str) -> None:
 def test_a_record_of_a_level_that_is_told_wrong_is_found(wrong: str) -> None:
     stage = plan("public")["weekly"].coarser[1]
     told = [RECORDS[wrong](stage.mechanisms[0]), *stage.mechanisms[1:]]
-    assert {name for name, _ in records.compared(records.running(stage, None, None), told)} == {"rows"}
+    assert {name for name, _ in records.compared(gate.required(stage, None, None), told)} == {"rows"}
