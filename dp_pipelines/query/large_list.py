@@ -88,14 +88,14 @@ class LargeList(PublicPartitions):
         """
         if self.keys.width != len(query.partition_columns):
             raise RequestError(field="public", message="must have one column for each column of partition_by")
-        for field in ("top", "best", "compare", "kept", "windows"):
-            if getattr(query, field) is not None:
-                raise RequestError(field=field, message="cannot stand beside a list sorted on disk", hint=HINT)
         if query.bounds.auto:
             message = "must be a number beside a list sorted on disk"
             raise RequestError(
                 field=query.bounds.auto_field, message=message, hint="write it under bounds, as a number"
             )
+        for field in ("top", "best", "compare", "kept", "windows"):
+            if getattr(query, field) is not None:
+                raise RequestError(field=field, message="cannot stand beside a list sorted on disk", hint=HINT)
         for name, metric in query.metrics.items():
             if metric.pools or metric.auto or metric.scale is not None:
                 message = "has bounds of each partition or of the run, or is shrunk, which a list sorted on disk does not allow"

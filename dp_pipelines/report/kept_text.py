@@ -119,9 +119,9 @@ def _of_values(entry: Mapping[str, Any], row: str) -> str:
 
 
 def _covers_zero(known: Mapping[str, Any]) -> bool:
-    """Return True if the error bar of a share reaches 0."""
+    """Return True if the error bar of a share is short and reaches 0."""
     share, stddev = _finite(known.get("share")), _finite(known.get("stddev"))
-    return share is not None and stddev is not None and share <= ERROR_BAR * stddev
+    return share is not None and stddev is not None and share <= ERROR_BAR * stddev <= FEW
 
 
 def _looks_empty(fact: Mapping[str, Any]) -> bool:

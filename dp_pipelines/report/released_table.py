@@ -26,7 +26,7 @@ from dp_pipelines.report.key_text import key_text, label
 from dp_pipelines.report.key_times import begin_weeks, days_of, numbered_times, over_the_turn, written_dates
 from dp_pipelines.report.numbers import ERROR_BAR
 
-OTHER_KEYS = "other"
+OTHER_KEYS = "all others"
 """What the partition of all keys that are not listed is called."""
 
 Floats = NDArray[np.float64]

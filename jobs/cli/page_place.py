@@ -30,9 +30,7 @@ def refuse_unfit(target: pathlib.Path) -> None:
     field, hint = f"--output {visible(str(target))!r}", "name a file elsewhere"
     if target.is_dir():
         raise RequestError(field=field, message="is a folder", hint=hint)
-    if any((folder / "manifest.json").exists() for folder in (target.parent, target.absolute().parent.parent)):
-        message = "is inside a published folder, which is never changed"
-        raise RequestError(field=field, message=message, hint=hint)
+    refuse_in_release(target, field)
     other = RequestError(field=field, message="is a file that is no page, and is not replaced", hint=hint)
     if target.exists() and not target.is_file():
         raise other
@@ -45,6 +43,21 @@ def refuse_unfit(target: pathlib.Path) -> None:
     elif not _unchanged(target.read_bytes()):
         message = "is Markdown in which somebody has written, and is not replaced"
         raise RequestError(field=field, message=message, hint="name another file")
+
+
+def refuse_in_release(target: pathlib.Path, field: str) -> None:
+    """Refuse a place inside a published folder.
+
+    Args:
+        target: of what is written.
+        field: which names it in messages.
+
+    Raises:
+        RequestError: it is there.
+    """
+    if any((folder / "manifest.json").exists() for folder in (target.parent, target.absolute().parent.parent)):
+        message = "is inside a published folder, which is never changed"
+        raise RequestError(field=field, message=message, hint="name a file elsewhere")
 
 
 def marked(text: str) -> str:

@@ -13,6 +13,9 @@ from dp_pipelines.jobs.request.request import Request
 from dp_pipelines.jobs.spec.job_file import JobFile
 from dp_pipelines.ledger.default_places import DEFAULT_NAME
 
+SECONDS = 2.0
+"""How long a plan waits for a ledger that another process holds."""
+
 
 def in_words(file: JobFile, request: Request | None) -> str:
     """Return what the account of a job has left; empty if no ledger is beside the job.
@@ -34,9 +37,10 @@ def _in_words(file: JobFile, request: Request | None) -> str:
     from dp_pipelines.jobs.run.ledger_account import place_of
     from dp_pipelines.ledger import export
     from dp_pipelines.ledger.ledger import Ledger  # loads SQLAlchemy
+    from dp_pipelines.ledger.patience import Patience
 
     dataset = file.job.dataset
-    ledger = Ledger.open(place_of(file))
+    ledger = Ledger.open(place_of(file), patience=Patience(SECONDS))
     try:
         account = ledger.state.accounts.get(dataset)
         if account is None:

@@ -5,6 +5,7 @@ writes nothing else; a published folder is never changed, nor a file that is no 
 """
 
 import dataclasses
+import os
 import pathlib
 import tempfile
 from collections.abc import Sequence
@@ -81,10 +82,12 @@ def write_csv(folders: Sequence[str], output: str, other: str | None) -> str:
         with pa.parquet.ParquetFile(path) as table:
             for column, message, hint in CSV.refused(table.schema_arrow):
                 raise RequestError(field=f"table {name!r}", message=f"column {column!r} {message}", hint=hint)
-    if target.exists() or not target.absolute().parent.is_dir():
-        message = "exists" if target.exists() else "is in a folder that does not exist"
-        raise RequestError(field=f"--csv {visible(output)!r}", message=message, hint="choose another name")
-    with told_of_disk(target.absolute().parent), tempfile.TemporaryDirectory(dir=target.absolute().parent) as made:
+    parent, field = target.absolute().parent, f"--csv {visible(output)!r}"
+    page_place.refuse_in_release(target, field)
+    if os.path.lexists(target) or not parent.is_dir():
+        message = "exists" if os.path.lexists(target) else "is in a folder that does not exist"
+        raise RequestError(field=field, message=message, hint="choose another name")
+    with told_of_disk(parent), tempfile.TemporaryDirectory(dir=parent) as made:
         whole = pathlib.Path(made) / "tables"
         whole.mkdir()
         for name, path in run.tables.items():

@@ -22,6 +22,7 @@ from dp_pipelines.jobs.runners import extension_runner, runner_rules
 from dp_pipelines.jobs.runners.engines import Engine, EngineAttempt
 from dp_pipelines.jobs.sources import event_window
 from dp_pipelines.jobs.spec import presentation
+from dp_pipelines.jobs.spec.job_file import Job, Stage
 from dp_pipelines.jobs.terminal.progress import Progress
 from dp_pipelines.ledger.entries import EngineJob
 from dp_pipelines.plan_stages import phases
@@ -160,7 +161,7 @@ class Production:
         if said := presentation.of_job(job):
             content[presentation.ENTRY] = said
         content |= self._elsewhere()
-        content = joined_tables.with_limits(content, job)
+        content = _with_rows_read(joined_tables.with_limits(content, job), job)
         content = manifest.with_parties(content, describe.parties_to_json(self.plan.queries))
         kept = rounds_of_pipelines.kept_shares_in(files)
         compared = rounds_of_pipelines.comparisons_in(self.plan, self.request, files)
@@ -285,6 +286,24 @@ class Production:
 def unit_in_words(request: Request) -> str:
     """The privacy unit in words."""
     return event_window.in_words(manifest.unit_in_words(request.file.job.unit), request.file.job)
+
+
+def _with_rows_read(content: Mapping[str, Any], job: Job) -> dict[str, Any]:
+    """Return a manifest whose stages say, among their limits, how many rows of a unit its columns and conditions see.
+
+    Args:
+        content: with `stages`.
+        job: that was run.
+    """
+    stages = []
+    for described in content["stages"]:
+        stage = job.stages.get(described["name"])
+        if isinstance(stage, Stage) and stage.unit_columns and "limits" in described:
+            most = stage.max_rows_per_unit
+            words = f"at most {most:,} row{'' if most == 1 else 's'} of one {', '.join(job.unit)} are read"
+            described = {**described, "limits": [words, *described["limits"]]}
+        stages.append(described)
+    return {**content, "stages": stages}
 
 
 def _chosen_bounds(asked: ContributionBounds, ran: ContributionBounds) -> dict[str, int]:

@@ -62,7 +62,7 @@ def test_the_notebook_runs_and_a_second_run_gives_the_same_releases(kernels, tmp
     assert "left: epsilon 2.5 of 3" in shown
     assert "left: epsilon 1.5 of 3" in shown
     assert "this needs epsilon" in shown
-    (plotted,) = [n for n, cell in enumerate(first) if "orders_low" in str(cell.get("text/html"))]
+    (plotted,) = [n for n, cell in enumerate(first) if "orders_from" in str(cell.get("text/html"))]
     assert first[plotted] == second[plotted]
     ledger = Ledger.open(str(work / DEFAULT_NAME))
     assert [run.run_id for run in ledger.state.runs_of("made-up shop")] == ["regions", "weeks-of-the-largest"]

@@ -87,7 +87,7 @@ def plan(folder: pathlib.Path, number: int) -> str:
     except DpError:
         said = call("plan", write(folder, number), "--json")
         return f"exit {said.code} at {places(said.err)}"
-    shown = ShownPlan(stages=asked.stages, plan=made, groups=(), request=asked)
+    shown = ShownPlan(stages=asked.stages, plan=made, groups=(), request=asked, notes={})
     return digest_of_plan(summary.as_json(shown.to_json()))
 
 

@@ -66,7 +66,7 @@ CHANGES: list[tuple[str, Any]] = [
     ("outputs.delta_mode", "merge"), ("expect", {"users": -1}),
     ("stages", {}), ("stages", GONE), ("stages", []), (WEEKLY + "kind", "average"), (WEEKLY + "kind", GONE),
     (WEEKLY + "share", 0), (WEEKLY + "partition_by", GONE), (WEEKLY + "partition_by", []), (WEEKLY + "partition_by", ["nobody"]),
-    (WEEKLY + "partition_by", ["price"]), (WEEKLY + "partition_by", ["product", "product"]), (WEEKLY + "bounds", GONE),
+    (WEEKLY + "partition_by", ["price"]), (WEEKLY + "partition_by", ["product", "product"]),
     (WEEKLY + "bounds", {}), (WEEKLY + "bounds.max_partitions_contributed", 0),
     (WEEKLY + "bounds.max_partitions_contributed", "many"), (WEEKLY + "bounds.max_partitions_contributed", 2**30),
     (WEEKLY + "bounds.max_contributions_per_partition", -1), (WEEKLY + "bounds.max_contributions", 3),

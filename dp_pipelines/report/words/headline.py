@@ -106,7 +106,7 @@ def headlines(
             continue
         value, bar, *_ = parts
         cut = may_cut(stage, entry, kind, total=total.published)
-        notes = [_reach(total, parts, entry, kind, cut=cut)]
+        notes = [_reach(total, parts, stage, entry, kind, cut=cut)]
         if cut and total.truth is not None:
             notes.append(f"Counted: {value} ± {bar}")
             value, bar = estimate_in_words(*total.truth), ""
@@ -123,6 +123,7 @@ def headlines(
 def _reach(
     total: StageTotal,
     parts: tuple[str, str, str, str],
+    stage: Mapping[str, Any],
     entry: Mapping[str, Any],
     kind: type[Metric] | None,
     *,
@@ -133,7 +134,7 @@ def _reach(
     Args:
         total: the number.
         parts: the number, its error bar and both ends of that, as texts.
-        entry: of its metric in the manifest.
+        stage, entry: of its stage and its metric in the manifest.
         kind: what its metric is, where that is known.
         cut: whether the limits may have cut something off.
     """
@@ -147,7 +148,7 @@ def _reach(
         return f"Between {low} and {high}; the limits cut off too little to be told from noise"
     if share := counted_share(total.name, kept):
         return share[:1].upper() + share[1:]
-    if is_at_least(entry, kind):
+    if is_at_least(stage, entry, kind):
         return f"As counted; in truth likely at least {low}: what the limits left out is not known"
     return "As counted; how much the limits change it is not known"
 

@@ -61,25 +61,32 @@ def may_cut(stage: Mapping[str, Any], entry: Mapping[str, Any], kind: type[Metri
     limits = [text(sentence) for sentence in sequence(stage.get("limits"))]
     if not limits or range_text.cuts_nothing(mapping(entry.get("kept"))):
         return False
-    joined = any(sentence.endswith(" are joined") for sentence in limits)  # who meets nothing is counted nowhere
-    return not (total and kind is not None and kind.kept_by == "units" and not joined)
+    return not (total and kind is not None and kind.kept_by == "units" and not _acts_on_rows_read(stage))
 
 
-def is_at_least(entry: Mapping[str, Any], kind: type[Metric] | None) -> bool:
+def _acts_on_rows_read(stage: Mapping[str, Any]) -> bool:
+    """Return True if a limit acts before rows meet a condition or another table, so that it may make any number larger too."""
+    return any(text(sentence).endswith((" are joined", " are read")) for sentence in sequence(stage.get("limits")))
+
+
+def is_at_least(stage: Mapping[str, Any], entry: Mapping[str, Any], kind: type[Metric] | None) -> bool:
     """Return True if the limits can only make the numbers of a metric smaller: of counts, and of sums with a clamp from 0 on.
 
     Values below 0 count as 0 in the truth too (docs/ranges.md).
 
     Args:
-        entry: of the metric in the manifest.
+        stage: its entry in the manifest.
+        entry: of the metric there.
         kind: what the metric is, where that is known.
 
     >>> from dp_pipelines import Count, Sum
     >>> entries = [{"statistics": {f"sum(price in [{low}, 60.0], values)": {}}} for low in (0.0, -5.0)]
-    >>> is_at_least({}, Count), [is_at_least(entry, Sum) for entry in entries], is_at_least(entries[0], None)
+    >>> is_at_least({}, {}, Count), [is_at_least({}, entry, Sum) for entry in entries], is_at_least({}, entries[0], None)
     (True, [True, False], False)
+    >>> is_at_least({"limits": ["at most 2 rows of one customer are read"]}, {}, Count)
+    False
     """
-    if kind is None or kind.kept_by not in ("rows", "sum"):
+    if kind is None or kind.kept_by not in ("rows", "sum") or _acts_on_rows_read(stage):
         return False
     return kind.kept_by == "rows" or any(" in [0.0, " in text(name) for name in mapping(entry.get("statistics")))
 
@@ -96,7 +103,7 @@ def no_total_words(name: str, stages: Mapping[str, Mapping[str, Any]], unit: str
     >>> stages = {"total": {"partition_by": [], "metrics": metrics},
     ...           "cities": {"partition_by": ["city", "week"], "metrics": metrics, "limits": [limit]}}
     >>> no_total_words("cities", stages, "value of customer_id")
-    'adding up orders over these rows does not give that of total: only 3 groups by city and week of each customer count here'
+    'adding up orders over these rows may not give that of total: only 3 groups by city and week of each customer count here'
     >>> no_total_words("total", stages, "value of customer_id")
     ''
     """
@@ -110,7 +117,7 @@ def no_total_words(name: str, stages: Mapping[str, Mapping[str, Any]], unit: str
             metrics = in_list([metric for metric in mapping(stage.get("metrics")) if metric in dict(shared)])
             counts = "counts" if match[1].startswith("1 ") else "count"
             whose = "those" if len(shared) > 1 else "that"
-            said = f"adding up {metrics} over these rows does not give {whose} of {visible(other)}"
+            said = f"adding up {metrics} over these rows may not give {whose} of {visible(other)}"
             return f"{said}: only {match[1]} of each {unit_name(unit)} {counts} here"
     return ""
 

@@ -147,3 +147,18 @@ def test_a_changed_release_becomes_no_csv(two: tuple[Path, Path], call: Call) ->
     place = two[0].parents[1]
     assert call("report", two[0], "--csv", place / "tables").code == 2
     assert {path.name for path in place.iterdir()} == {"out"}
+
+
+def test_csv_is_written_into_no_release_and_over_no_link(two: tuple[Path, Path], call: Call) -> None:
+    place = two[0].parents[1]
+    (place / "link").symlink_to(place / "nowhere")
+    before = contents(two[0])
+    for target, words in (
+        (two[0] / "csv", "published folder"),
+        (place / "link", "exists"),
+        (place / "no" / "csv", "exist"),
+    ):
+        said = call("report", two[0], "--csv", target)
+        assert (said.code, words in said.err) == (2, True)
+    assert contents(two[0]) == before
+    assert not (place / "nowhere").exists()
