@@ -37,7 +37,7 @@ def note(query: Query, *, measurable: bool = True, has_ranges: bool = True) -> s
     >>> for part in note(query).split("; "):
     ...     print(part)
     what the limits cut off is not measured: numbers may be far too low, and nothing in the release shows it
-    leave bounds out: each run chooses them, and measures them if there are enough units, or add kept: {share: 0.02, each_metric: true}
+    leave bounds out, and each run chooses and measures them, given enough units, or add kept: {share: 0.02, each_metric: true}
     after the release it is another plan, charged anew
     >>> note(dataclasses.replace(query, kept=Kept(share=0.02)))[:49]
     'buyers will have no estimate and no upper end of '
