@@ -185,8 +185,8 @@ def test_the_other_group_is_published_with_a_column_of_its_own_and_without_an_es
     assert entry["selection"]["other"] == "product_is_other"
     assert "all other keys" in entry["metrics"]["orders"]["kept"]["why"]
     page = (shop.folder / "out" / "report.html").read_text()
-    assert '<i class="nothing">other</i>' in page
-    assert "The row <i>other</i> is for everything that is not in the list." in page
+    assert '<i class="nothing">all others</i>' in page
+    assert "The row <i>all others</i> is for everything that is not in the list." in page
 
 
 @pytest.mark.parametrize("bounds", ["auto", {"max_partitions_contributed": "auto", "partition_candidates": [1, 3]}])

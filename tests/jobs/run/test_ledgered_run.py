@@ -143,7 +143,9 @@ def test_a_stored_release_says_of_which_day_it_is_and_which_files_are_new(shop: 
     assert f"note: this is the release of {day}, of the files that were there then; since then" in said.err
     assert "1 file is new (data/part-2.parquet); to release anew, write runs: 2 into the job's budget" in said.err
     assert f"already published and drawn on {day}" in said.out
-    assert f"oise drawn on <bdi>{day}</bdi>" in (shop.folder / "other" / "report.html").read_text()
+    assert (
+        f'oise drawn on <bdi><span class="t">{day}</span></bdi>' in (shop.folder / "other" / "report.html").read_text()
+    )
     assert day in call("runs", shop.job).out
     assert files_of(shop.folder / "out") == files_of(shop.folder / "other")
     assert json.loads(call("run", shop.job, "--output", shop.folder / "out", "--json").out)["drawn"] == day
