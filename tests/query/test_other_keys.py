@@ -61,7 +61,7 @@ def test_a_session_answers_with_the_other_group(tmp_path: pathlib.Path, monkeypa
         "shops", epsilon=1, partition_by="shop", bounds=BOUNDS, metrics={"rows": dp.Count()}, partitions=LISTED
     )
     assert released.to_arrow().column("shop_is_other").to_pylist() == [False, False, True]
-    assert "(other)" in repr(released)
+    assert "(all others)" in repr(released)
     assert "shop_is_other" not in repr(released)
 
 
@@ -106,7 +106,7 @@ def test_tables_for_people_call_it_other_and_nothing_else_so() -> None:
     table = table.append_column("n_stddev", pa.array([1.0] * 3))
     shown = released_table.of_table(table, ["shop", "shop_is_other"])
     (key,) = shown.keys
-    assert [key.text(int(code)) for code in key.codes] == ["a", None, "other"]
+    assert [key.text(int(code)) for code in key.codes] == ["a", None, "all others"]
     assert [key.short(int(code)) for code in key.codes] == ["a", "null", "other"]
     assert [key.is_other(row) for row in range(3)] == [False, False, True]
     # A column of that name which somebody computed is a key like any other.

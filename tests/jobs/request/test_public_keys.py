@@ -164,7 +164,7 @@ def test_the_other_group_is_published_with_a_column_of_its_own_and_without_an_es
     assert "one group of all other keys, for which product_is_other is true" in " ".join(planned.out.split())
     said = call("run", path, "--output", shop.folder / "out")
     assert said.code == 0, said.err
-    assert "(other)" in said.out
+    assert "(all others)" in said.out
     table = pyarrow.parquet.read_table(shop.folder / "out" / "weekly.parquet")
     assert table.schema.field("product_is_other").type == pa.bool_()
     assert table.select(["product", "product_is_other"]).to_pylist() == [
