@@ -47,7 +47,7 @@ def test_every_metric_is_released_over_everything(shop: Shop, call: Call) -> Non
     (described,) = json.loads((shop.folder / "out" / "manifest.json").read_text())["stages"]
     assert described["partition_by"] == []
     page = Page((shop.folder / "out" / "report.html").read_text())
-    assert "The total over everything" in " ".join(page.words.split())
+    assert "The total over all counted rows" in " ".join(page.words.split())
     said = call("audit", job, "--replays", "2000")
     assert said.code == 0, said.out + said.err
 
