@@ -43,8 +43,9 @@ def test_a_run_says_how_good_the_model_is_for_each_group(shop: Shop, call: Call,
     assert found["stddev"] == pytest.approx(math.sqrt(3) * found["by"]["stddev"])
     counts = [group["examples"]["value"] for group in found["by"]["groups"]]
     assert found["examples"]["value"] == pytest.approx(sum(counts))
-    # A quarter of the rows has each of the values; the others have another one, or none.
-    assert counts[2] > 1.4 * counts[0] > 0
+    # A quarter of the rows has each of the values; the others have another one, or none. About 60, 60 and 100 of the units that a
+    # hash holds out have them: half of 60 is more than six standard deviations below 100, a chance below 1e-9.
+    assert counts[2] > 0.5 * counts[0] > 0
     assert all(group["measures"]["accuracy"]["value"] > 0.7 for group in found["by"]["groups"])
     manifest = json.loads((out / "manifest.json").read_text())
     assert manifest["models"]["dear"]["evaluated_by"] == "kind: X, 30; another or missing"
