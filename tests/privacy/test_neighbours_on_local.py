@@ -40,8 +40,8 @@ class Noted(DrawRelease):
     """Stands in for the draw: keeps the totals of each place."""
 
     def __init__(self, stage: Any, places: int, found: list[Totals]) -> None:
-        super().__init__(stage, places)
-        self._found = found
+        # Without the gate: it draws nothing, and these stages have no records.
+        self._stage, self._places, self._found = stage, places, found
 
     def process(self, element: tuple[int, Iterable[pa.Table]]) -> Iterator[tuple[int, pa.Table]]:
         self._found.append(self.totals(element))
