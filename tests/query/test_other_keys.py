@@ -107,7 +107,7 @@ def test_tables_for_people_call_it_other_and_nothing_else_so() -> None:
     shown = released_table.of_table(table, ["shop", "shop_is_other"])
     (key,) = shown.keys
     assert [key.text(int(code)) for code in key.codes] == ["a", None, "all others"]
-    assert [key.short(int(code)) for code in key.codes] == ["a", "null", "other"]
+    assert [key.short(int(code)) for code in key.codes] == ["a", "null", "all others"]
     assert [key.is_other(row) for row in range(3)] == [False, False, True]
     # A column of that name which somebody computed is a key like any other.
     own = table.set_column(0, "shop", pa.array(["a", None, "b"]))
