@@ -59,7 +59,7 @@ def _ways_out(query: Query) -> list[str]:
     """Return what a job file may say instead, of what the query allows."""
     ways = []
     if not query.bounds.auto and _allows(query, bounds=AUTO_BOUNDS):
-        ways.append("leave bounds out, so that each run chooses and measures them")
+        ways.append("leave bounds out, and each run chooses and measures them, given enough units")
     if _allows(query, kept=MEASURED):
         ways.append(f"add {WRITTEN}")
     return ways
