@@ -316,7 +316,8 @@ class Database:
         place = f"file:{urllib.parse.quote(str(path))}?mode=rw"
 
         def opened() -> sqlite3.Connection:
-            return sqlite3.connect(place, uri=True, timeout=BUSY_SECONDS)
+            seconds = BUSY_SECONDS if self.patience.locked is None else self.patience.locked
+            return sqlite3.connect(place, uri=True, timeout=seconds)
 
         engine = sa.create_engine("sqlite://", creator=opened, poolclass=sa.NullPool)
 

@@ -25,6 +25,16 @@ Mark = tuple[int, ...]
 """Device, inode and modification time of a file; empty for a URL or a missing file."""
 
 
+def beside(job: pathlib.Path) -> str:
+    """Return where the ledger of a job is if none is named.
+
+    Args:
+        job: its file, which need not exist yet.
+    """
+    # The folder of the file itself: a link to it in another folder is the same job.
+    return str(job.resolve().parent / DEFAULT_NAME)
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AccountPlace:
     """An account of a ledger, to which files are charged.

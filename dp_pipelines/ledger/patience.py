@@ -11,6 +11,9 @@ from collections.abc import Callable
 
 from dp_pipelines.errors import LedgerError
 
+A_MOMENT = 2.0
+"""Seconds that a command waits for a locked ledger that it only looks at, and can do without."""
+
 A_MINUTE = 60.0
 """Seconds that a command waits for a server."""
 
@@ -120,6 +123,7 @@ class Patience:
     Args:
         seconds: from the first failure on; 0 gives up at once.
         tell: hears that somebody waits, and why.
+        locked: seconds that a file may be locked by another process, at each try; None: as long as a writer waits.
 
     >>> heard = []
     >>> patience = Patience(1e-9, heard.append)
@@ -131,8 +135,10 @@ class Patience:
     'ledger postgresql://host/budget: the server answers again'
     """
 
-    def __init__(self, seconds: float = 0.0, tell: Callable[[str], None] = _unheard) -> None:
-        self.seconds = seconds
+    def __init__(
+        self, seconds: float = 0.0, tell: Callable[[str], None] = _unheard, *, locked: float | None = None
+    ) -> None:
+        self.seconds, self.locked = seconds, locked
         # True after a charge: a name that was known then may be moving to another machine.
         self.refusals = False
         self._tell = tell

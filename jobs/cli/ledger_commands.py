@@ -405,4 +405,4 @@ def _patience() -> Patience:
 def _url(given: argparse.Namespace, file: JobFile | CollectedFile | None) -> str:
     if given.ledger is not None:
         return str(given.ledger)
-    return str(file.path.resolve().parent / DEFAULT_NAME) if file is not None else DEFAULT_NAME
+    return default_places.beside(file.path) if file is not None else DEFAULT_NAME

@@ -5,16 +5,19 @@ the job; the run is admitted on trial, as `run` does before it asks, which write
 fails no plan. No row is read. Not covered: ledgers elsewhere, which only `run --ledger` names.
 """
 
+import contextlib
+import pathlib
 import shlex
+from typing import TYPE_CHECKING
 
 from dp_pipelines.accounting.shown_costs import left_number, spent_number
 from dp_pipelines.errors import BudgetError, DpError, LedgerError, RequestError
 from dp_pipelines.jobs.request.request import Request
 from dp_pipelines.jobs.spec.job_file import JobFile
-from dp_pipelines.ledger.default_places import DEFAULT_NAME
+from dp_pipelines.ledger import default_places
 
-SECONDS = 2.0
-"""How long a plan waits for a ledger that another process holds."""
+if TYPE_CHECKING:
+    from dp_pipelines.ledger.ledger import Ledger
 
 
 def in_words(file: JobFile, request: Request | None) -> str:
@@ -24,24 +27,22 @@ def in_words(file: JobFile, request: Request | None) -> str:
         file: the job.
         request: of its checked files; None says what is left and no more.
     """
-    if file.job.parties is not None or not (file.path.resolve().parent / DEFAULT_NAME).exists():
+    place = default_places.beside(file.path)
+    if file.job.parties is not None or not pathlib.Path(place).exists():
         return ""
     try:
-        return _in_words(file, request)
+        return _in_words(file.job.dataset, place, request)
     except DpError as error:
         return f"what {file.job.dataset!r} has left is not known: {error}"
 
 
-def _in_words(file: JobFile, request: Request | None) -> str:
+def _in_words(dataset: str, place: str, request: Request | None) -> str:
     """Return the same. Raises: DpError, if the ledger cannot be used."""
-    from dp_pipelines.jobs.run.ledger_account import place_of
     from dp_pipelines.ledger import export
     from dp_pipelines.ledger.ledger import Ledger  # loads SQLAlchemy
-    from dp_pipelines.ledger.patience import Patience
+    from dp_pipelines.ledger.patience import A_MOMENT, Patience
 
-    dataset = file.job.dataset
-    ledger = Ledger.open(place_of(file), patience=Patience(SECONDS))
-    try:
+    with contextlib.closing(Ledger.open(place, patience=Patience(locked=A_MOMENT))) as ledger:
         account = ledger.state.accounts.get(dataset)
         if account is None:
             ledger.refuse_answers(dataset)
@@ -51,21 +52,19 @@ def _in_words(file: JobFile, request: Request | None) -> str:
         if account.window is not None and request is None:
             return f"{dataset!r}: each window has a budget of its own; give the parameters with --param"
         budget = export.budget_of(account, "" if request is None else request.window_name)
-    finally:
-        ledger.close()
-    cap, left = budget["cap"], budget["left"]
-    parts = [f"{name} {left_number(left[name])} of {spent_number(cap[name])}" for name in cap]
-    words = f"{dataset!r}: {' and '.join(parts)} left"
-    return words if request is None else f"{words}; {_on_trial(request)}"
+        cap, left = budget["cap"], budget["left"]
+        parts = [f"{name} {left_number(left[name])} of {spent_number(cap[name])}" for name in cap]
+        words = f"{dataset!r}: {' and '.join(parts)} left"
+        return words if request is None else f"{words}; {_on_trial(request, ledger)}"
 
 
-def _on_trial(request: Request) -> str:
+def _on_trial(request: Request, ledger: "Ledger") -> str:
     """Return whether the ledger would admit a run."""
     from dp_pipelines.jobs.run.ledger_account import Book
     from dp_pipelines.jobs.run.run import admission, cached_plan, identity_of, plan_of
 
     try:
-        with Book(request, None, _unheard) as book:
+        with Book(request, None, _unheard, opened=ledger) as book:
             frozen = book.frozen()
             if frozen is None:
                 plan = cached_plan(request.file, request.stages, request.asked)

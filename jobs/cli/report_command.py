@@ -7,17 +7,15 @@ writes nothing else; a published folder is never changed, nor a file that is no 
 import dataclasses
 import os
 import pathlib
-import tempfile
 from collections.abc import Sequence
 
 import pyarrow as pa
 import pyarrow.parquet
 
-from dp_pipelines.disk_errors import told_of_disk
 from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs.cli import page_place
 from dp_pipelines.jobs.outputs.text_tables import FORMATS, CsvText
-from dp_pipelines.release.staging import write_whole
+from dp_pipelines.release import staging
 from dp_pipelines.report import report
 from dp_pipelines.report.key_text import visible
 from dp_pipelines.report.trends.published_runs import ReleasedRun, read_run
@@ -55,7 +53,7 @@ def write_page(folders: Sequence[str], output: str | None, job: str | None = Non
             raise RequestError(
                 field=field, message="has a table that cannot be read", hint="name another folder"
             ) from None
-    write_whole(target, page.encode())
+    staging.write_whole(target, page.encode())
     return f"wrote {visible(str(target))}: {said} of {visible(str(runs[-1].content.get('dataset') or 'a release'))}"
 
 
@@ -87,12 +85,12 @@ def write_csv(folders: Sequence[str], output: str, other: str | None) -> str:
     if os.path.lexists(target) or not parent.is_dir():
         message = "exists" if os.path.lexists(target) else "is in a folder that does not exist"
         raise RequestError(field=field, message=message, hint="choose another name")
-    with told_of_disk(parent), tempfile.TemporaryDirectory(dir=parent) as made:
-        whole = pathlib.Path(made) / "tables"
-        whole.mkdir()
+    with staging.staging_folder(target) as folder:
+        whole = folder / "tables"
+        whole.mkdir(mode=0o700)
         for name, path in run.tables.items():
             CSV.write(path, whole / f"{name}.csv")
-        whole.rename(target)
+        staging.publish_folder(whole, target)
     return f"wrote {', '.join(visible(str(target / f'{name}.csv')) for name in run.tables)}"
 
 

@@ -16,7 +16,7 @@ from dp_pipelines.ledger import answers_export, default_places, sources, units
 from dp_pipelines.ledger.answers import AnswerLimits, Asking, answers_by_question
 from dp_pipelines.ledger.answers_ledger import refuse_kind
 from dp_pipelines.ledger.entries import Cost
-from dp_pipelines.ledger.ledger import DEFAULT_NAME, Ledger
+from dp_pipelines.ledger.ledger import Ledger
 from dp_pipelines.ledger.patience import A_MINUTE, Patience
 
 
@@ -38,7 +38,7 @@ class AnswersBook:
         self, request: CollectedRequest, url: str | None, tell: Callable[[str], None], *, anchor: str | None = None
     ) -> None:
         self._request, self._url, self._tell, self._anchor = request, url, tell, anchor
-        self._place = str(request.file.path.resolve().parent / DEFAULT_NAME) if url is None else url
+        self._place = default_places.beside(request.file.path) if url is None else url
         self._patience = Patience(A_MINUTE, tell)
         self._ledger: Ledger | None = None
 

@@ -19,7 +19,7 @@ from dp_pipelines.jobs.init import data_files, first_job
 from dp_pipelines.jobs.init.data_files import FirstSource
 from dp_pipelines.jobs.request.request import check
 from dp_pipelines.jobs.spec import csv_arguments, job_file
-from dp_pipelines.ledger import refusals, sources
+from dp_pipelines.ledger import default_places, refusals, sources
 
 GENERIC = {
     "data",
@@ -72,11 +72,8 @@ def init(given: argparse.Namespace) -> str:
         sample=given.like,
         header_is_public=given.header_is_public,
     )
-    owner = None if given.dataset is not None else _owner(source, output.resolve().parent)
-    if given.dataset is not None:
-        dataset = checks.plain(given.dataset, "--dataset")
-    else:
-        dataset = _dataset(source, output) if owner is None else owner
+    owner = _owner(source, output) if given.dataset is None else None
+    dataset = owner or (_dataset(source, output) if given.dataset is None else checks.plain(given.dataset, "--dataset"))
     name = shlex.quote(given.output)
     text = first_job.text(source, unit, dataset, name)
     check(job_file.read(text, output, given.output), ())
@@ -90,9 +87,7 @@ def init(given: argparse.Namespace) -> str:
                 raise
             raise PublishError(f"--output {given.output!r}: cannot be written: {error.strerror}") from None
     charged = (
-        ""
-        if owner is None
-        else f"it charges the account {owner!r}, to which these files belong in the ledger beside it\n"
+        f"it charges the account {owner!r}, to which these files belong in the ledger beside it\n" if owner else ""
     )
     return (
         f"wrote {given.output}: a first job, from names and types alone; read its comments, then:\n{charged}"
@@ -111,22 +106,20 @@ def _whole_or_not(path: pathlib.Path) -> Iterator[None]:
         raise
 
 
-def _owner(source: FirstSource, folder: pathlib.Path) -> str | None:
-    """Return the account to which these files belong in the ledger of this folder; None without one, or if it cannot be read."""
-    from dp_pipelines.ledger.ledger import DEFAULT_NAME, Ledger  # loads SQLAlchemy
+def _owner(source: FirstSource, output: pathlib.Path) -> str | None:
+    """Return the account to which these files belong in the ledger beside a job; None without one, or if it cannot be read."""
+    from dp_pipelines.ledger.ledger import Ledger  # loads SQLAlchemy
+    from dp_pipelines.ledger.patience import A_MOMENT, Patience
 
-    place = folder / DEFAULT_NAME
-    if not place.exists():
+    place = default_places.beside(output)
+    if not pathlib.Path(place).exists():
         return None
-    pattern = sources.covering(sources.absolute(source.pattern, str(folder)), source.files)
+    pattern = sources.covering(sources.absolute(source.pattern, str(output.resolve().parent)), source.files)
     try:
-        ledger = Ledger.open(str(place))
+        with contextlib.closing(Ledger.open(place, patience=Patience(locked=A_MOMENT))) as ledger:
+            return refusals.owner(ledger.state.owners, pattern, source.files)
     except (RequestError, LedgerError):  # `plan` and `run` say what is wrong with it
         return None
-    try:
-        return refusals.owner(ledger.state.owners, pattern, source.files)
-    finally:
-        ledger.close()
 
 
 def _dataset(source: FirstSource, output: pathlib.Path) -> str:

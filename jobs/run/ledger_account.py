@@ -17,7 +17,6 @@ from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs.request.request import Request
 from dp_pipelines.jobs.runners import processes
 from dp_pipelines.jobs.sources import event_window
-from dp_pipelines.jobs.spec.job_file import JobFile
 from dp_pipelines.ledger import default_places, release_list, rules, sources, units
 from dp_pipelines.ledger.entries import FILTER, TUNE, Account, Cost, Run, Window
 from dp_pipelines.ledger.ledger import DEFAULT_NAME, Ledger
@@ -66,16 +65,6 @@ class NewCharge:
     repeats: str = ""
 
 
-def place_of(file: JobFile) -> str:
-    """Return where the ledger of a job is if none is named.
-
-    Args:
-        file: the job.
-    """
-    # The folder of the file itself: a link to it in another folder is the same job.
-    return str(file.path.resolve().parent / DEFAULT_NAME)
-
-
 class Book:
     """The ledger of a run.
 
@@ -85,6 +74,7 @@ class Book:
         anchor: where the ledger's anchor must be, or None.
         beside: the folder of the ledger where none was named; None is that of the job file.
         tell: says something to the user.
+        opened: the ledger, where somebody has opened it already; it is closed with the book.
 
     Raises:
         RequestError: a ledger was named that is not there, or the account is another one's.
@@ -99,17 +89,19 @@ class Book:
         *,
         anchor: str | None = None,
         beside: pathlib.Path | None = None,
+        opened: Ledger | None = None,
     ) -> None:
         self._request, self._url, self._tell, self._anchor = request, url, tell, anchor
-        beside_job = place_of(request.file) if beside is None else str(beside / DEFAULT_NAME)
-        self._place = beside_job if url is None else url
+        by_default = default_places.beside(request.file.path) if beside is None else str(beside / DEFAULT_NAME)
+        self._place = by_default if url is None else url
         self._patience = Patience(A_MINUTE, tell)
-        self._ledger: Ledger | None = None
+        self._ledger = opened
 
     def __enter__(self) -> "Book":
         # What is not there yet is made once everything else is known to be right (`open`).
-        if self._url is not None or Ledger.exists(self._place, patience=self._patience):
+        if self._ledger is None and (self._url is not None or Ledger.exists(self._place, patience=self._patience)):
             self._ledger = Ledger.open(self._place, anchor=self._anchor, patience=self._patience)
+        if self._ledger is not None:
             self._ledger.refuse_answers(self._request.file.job.dataset)
             if self._url is not None or self._request.file.job.dataset in self._ledger.state.accounts:
                 self._refuse_other_account(self._ledger)

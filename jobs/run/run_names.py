@@ -66,10 +66,11 @@ def unfinished(file: JobFile, pattern: str, run_id: str, ledger: str | None, anc
     Raises:
         LedgerError, RequestError: the ledger cannot be used.
     """
-    from dp_pipelines.ledger.ledger import DEFAULT_NAME, Ledger  # loads SQLAlchemy
+    from dp_pipelines.ledger import default_places
+    from dp_pipelines.ledger.ledger import Ledger  # loads SQLAlchemy
     from dp_pipelines.ledger.patience import A_MINUTE, Patience
 
-    place = str(file.path.resolve().parent / DEFAULT_NAME) if ledger is None else ledger
+    place = default_places.beside(file.path) if ledger is None else ledger
     patience = Patience(A_MINUTE)
     if not Ledger.exists(place, patience=patience):
         return None

@@ -248,9 +248,10 @@ def _ledger(given: argparse.Namespace) -> Iterator[CheckResult]:
     url = given.ledger
     if url == "none" or (url is None and given.job is None):
         return
-    from dp_pipelines.ledger.ledger import DEFAULT_NAME, Ledger
+    from dp_pipelines.ledger import default_places
+    from dp_pipelines.ledger.ledger import Ledger
 
-    place = str(pathlib.Path(given.job).resolve().parent / DEFAULT_NAME) if url is None else url
+    place = default_places.beside(pathlib.Path(given.job)) if url is None else url
     shown = place.rpartition("@")[2] if "://" in place else place  # without a password
     what = f"ledger {shown!r}"
     try:

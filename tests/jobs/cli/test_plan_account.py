@@ -1,14 +1,17 @@
 """What `plan` says of the account: what is left, and whether a run would be refused, without writing anything."""
 
+import contextlib
 import hashlib
 import json
 import os
+import sqlite3
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from dp_pipelines.ledger.ledger import DEFAULT_NAME, Ledger
+from dp_pipelines.ledger.patience import A_MOMENT
 from tests.jobs.conftest import Said, Shop, stage
 
 Call = Callable[..., Said]
@@ -86,3 +89,42 @@ def test_a_ledger_that_this_user_may_not_read_fails_no_plan(shop: Shop, call: Ca
 def test_a_damaged_ledger_fails_no_plan(shop: Shop, call: Call) -> None:
     (shop.folder / DEFAULT_NAME).write_bytes(b"no ledger" * 1000)
     assert "what 'shop' has left is not known" in line(call("plan", shop.job))
+
+
+@pytest.mark.parametrize("command", ["plan", "init"])
+def test_a_ledger_that_is_locked_is_waited_for_a_moment_only(
+    shop: Shop, call: Call, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    call("ledger", "init", shop.job)
+    waits: list[float] = []
+    connect = sqlite3.connect
+
+    def noted(place: Any, **options: Any) -> sqlite3.Connection:
+        waits.append(options.get("timeout", 5.0))
+        return connect(place, **{**options, "timeout": 0.01})
+
+    with contextlib.closing(connect(shop.folder / DEFAULT_NAME, isolation_level=None)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        monkeypatch.setattr(sqlite3, "connect", noted)
+        if command == "plan":
+            assert "is not known" in line(call("plan", shop.job))
+        else:
+            arguments = ("--unit", "customer", "--output", shop.folder / "new.yaml")
+            assert call("init", shop.folder / "data", *arguments).code == 0
+    assert waits
+    assert set(waits) == {A_MOMENT}
+
+
+def test_a_plan_opens_the_ledger_once(shop: Shop, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    call("ledger", "init", shop.job)
+    opened: list[str] = []
+    real = Ledger.open.__func__  # type: ignore[attr-defined]
+
+    def noted(cls: type[Ledger], url: str, **options: Any) -> Ledger:
+        opened.append(url)
+        book: Ledger = real(cls, url, **options)
+        return book
+
+    monkeypatch.setattr(Ledger, "open", classmethod(noted))
+    assert line(call("plan", shop.job)).endswith("a run fits")
+    assert opened == [str(shop.folder / DEFAULT_NAME)]

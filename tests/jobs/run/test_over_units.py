@@ -3,6 +3,7 @@
 In: the shop. Out: folders, messages. Holds: runs are real. Not covered: what windows may say (`test_unit_columns`).
 """
 
+import json
 from collections.abc import Callable
 
 import pyarrow as pa
@@ -10,6 +11,7 @@ import pyarrow.parquet
 import pytest
 
 from tests.jobs.conftest import Said, Shop, stage
+from tests.report.page import Page
 
 Call = Callable[..., Said]
 
@@ -45,3 +47,19 @@ def test_an_aggregate_stage_may_count_what_windows_over_a_unit_make_of_its_rows(
     )
     assert said.code == 2
     assert "names column 'nights', which does not exist" in said.err
+
+
+def test_a_limit_on_the_rows_that_windows_read_is_said_and_no_direction_is_claimed(shop: Shop, call: Call) -> None:
+    """Of customers with many rows only two are read, so that everybody passes the condition: the number is far too high."""
+    few = stage(
+        unit_columns={"lines": "count(*) OVER ()"}, where="lines <= 2", max_rows_per_unit=2, partition_by=[],
+        metrics={"customers": {"kind": "privacy_id_count"}}, bounds={"max_contributions_per_partition": 2},
+    )  # fmt: skip
+    shop.write(stages={"few": few})
+    out = shop.folder / "out"
+    assert call("run", shop.job, "--output", out).code == 0
+    (described,) = json.loads((out / "manifest.json").read_text())["stages"]
+    assert described["limits"][0] == "at most 2 rows of one customer are read"
+    words = Page((out / "report.html").read_text()).words
+    assert "As counted; how much the limits change it is not known." in words
+    assert "Between" not in words.partition("random noise")[0]
