@@ -152,7 +152,7 @@ def wait(
     engine: "Engine",
     pipeline: Any,
     request: ReadsFiles,
-    stages: Iterable[str],
+    stages: Mapping[str, StagePlan] | Iterable[str],
     progress: Progress,
     folder: pathlib.Path,
 ) -> None:
@@ -193,7 +193,7 @@ def _text(error: BaseException) -> str:
         return ""
 
 
-def _gate_refusal(told: str, stages: Iterable[str]) -> GateError | None:
+def _gate_refusal(told: str, stages: Mapping[str, StagePlan] | Iterable[str]) -> GateError | None:
     """Return the refusal of the gate that a text quotes; its names are those of the stages that ran, whatever else is quoted."""
     planned = [level for stage in stages.values() for level in stage.levels] if isinstance(stages, Mapping) else []
     for stage in planned:
@@ -207,7 +207,7 @@ def _gate_refusal(told: str, stages: Iterable[str]) -> GateError | None:
 def public_part(
     error: BaseException,
     request: ReadsFiles,
-    stages: Iterable[str],
+    stages: Mapping[str, StagePlan] | Iterable[str],
     folder: pathlib.Path | None = None,
     lack: "Lack | None" = None,
 ) -> DpError:
@@ -215,7 +215,7 @@ def public_part(
 
     Args:
         error: what failed.
-        request, stages: what was run.
+        request, stages: what was run; of a graph that draws, the stages themselves by name.
         folder: into which it writes; None: nothing.
         lack: what the cluster lacked then.
     """
