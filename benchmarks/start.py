@@ -62,14 +62,16 @@ def spent() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def call(folder: pathlib.Path, code: str, *arguments: str) -> tuple[float, float, str]:
+def call(
+    folder: pathlib.Path, code: str, *arguments: str, python: str | pathlib.Path = sys.executable
+) -> tuple[float, float, str]:
     """Seconds and CPU seconds of a fresh process, and what it printed."""
     # Compiled modules, wherever they may be written, and no plan that an earlier measurement has left.
     own = {"PYTHONPYCACHEPREFIX": str(folder / "compiled"), "XDG_CACHE_HOME": str(folder / "cache")}
     kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     begin, before = time.perf_counter(), spent()
     done = subprocess.run(
-        [sys.executable, "-c", code, *arguments],
+        [python, "-c", code, *arguments],
         cwd=folder,
         capture_output=True,
         text=True,
@@ -81,6 +83,24 @@ def call(folder: pathlib.Path, code: str, *arguments: str) -> tuple[float, float
     return time.perf_counter() - begin, spent() - before, done.stdout
 
 
+CASES = {
+    "python": ("pass",),
+    "libraries": (LIBRARIES,),
+    "import dp_pipelines": ("import dp_pipelines",),
+    "dp-pipelines --help": ("try:\n    " + CALL.replace("\n", "\n    ") + "\nexcept SystemExit: pass", "--help"),
+    "dp-pipelines plan": (CALL, "plan", "job.yaml"),
+    "dp-pipelines plan again": (CALL, "plan", "job.yaml"),
+}
+"""What is measured: by name the code of a process, and its arguments. They follow each other in this order."""
+
+
+def write_job(folder: pathlib.Path) -> None:
+    """Write a small job and its rows."""
+    (folder / "job.yaml").write_text(JOB)
+    rows = {"customer": list(range(4000)), "product": [f"p{i % 4}" for i in range(4000)]}
+    pa.parquet.write_table(pa.table(rows), folder / "rows.parquet")
+
+
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -89,22 +109,9 @@ def main() -> None:
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as parent:
         folder = pathlib.Path(parent)
-        (folder / "job.yaml").write_text(JOB)
-        rows = {"customer": list(range(4000)), "product": [f"p{i % 4}" for i in range(4000)]}
-        pa.parquet.write_table(pa.table(rows), folder / "rows.parquet")
-        cases = {
-            "python": ("pass",),
-            "libraries": (LIBRARIES,),
-            "import dp_pipelines": ("import dp_pipelines",),
-            "dp-pipelines --help": (
-                "try:\n    " + CALL.replace("\n", "\n    ") + "\nexcept SystemExit: pass",
-                "--help",
-            ),
-            "dp-pipelines plan": (CALL, "plan", "job.yaml"),
-            "dp-pipelines plan again": (CALL, "plan", "job.yaml"),
-        }
+        write_job(folder)
         cpu: dict[str, float] = {}
-        for name, arguments in cases.items():
+        for name, arguments in CASES.items():
             call(folder, *arguments)  # compiles
             took = []
             for _ in range(given.turns):

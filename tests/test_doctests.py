@@ -11,13 +11,22 @@ import types
 
 import pytest
 
+from tests.helpers.extension_folders import needs
 from tests.helpers.source import modules
 
 OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+OF_EXTENSIONS = "dp_pipelines.extensions"
+"""Its examples look at two of them."""
 WITH_EXAMPLES = [name for name, path in modules().items() if ">>> " in path.read_text()]
 
 
-@pytest.mark.parametrize("name", WITH_EXAMPLES)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[needs("describe", "sample_and_aggregate")] if name == OF_EXTENSIONS else [])
+        for name in WITH_EXAMPLES
+    ],
+)
 def test_the_examples_of(name: str, tmp_path, monkeypatch) -> None:
     if name.startswith("dp_pipelines.transforms.pipeline_dp") and importlib.util.find_spec("pipeline_dp") is None:
         pytest.skip("needs the extra pipeline-dp: Python 3.11 to 3.13")

@@ -109,6 +109,7 @@ class PartyProduction(Production):
     def prepare(self, foresee: Callable[[], int], ledger: str) -> None:
         """Meet the others, once this party's ledger has room. Errors as for `Meeting.agree`, and those of the ledger."""
         number = foresee()  # who is refused after the others are charged costs them a run
+        self._pass_gate(number)
         self.progress.show("waiting for the other parties")
         self._meeting(number).agree(hashlib.sha256(f"{self.run_id} {ledger}".encode()).hexdigest())
 
@@ -116,6 +117,7 @@ class PartyProduction(Production):
         self, number: int, folder: pathlib.Path, draws: Draws, submitted: Callable[[EngineJob], None]
     ) -> dict[str, pathlib.Path]:
         """Release everything of one round, together with the others. Arguments and result as there."""
+        self._pass_gate(number)
         stages = self.plan.round(number).stages
         key = runner_rules.run_key(self.request.file.job.dataset, self.run_id)
         with self.engine.attempt(EngineAttempt(key=key, folder=folder, submitted=submitted)):

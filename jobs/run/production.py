@@ -68,15 +68,21 @@ class Production:
     asked: Request | None = None
 
     def prepare(self, foresee: Callable[[], int], ledger: str) -> None:
-        """What must be settled before a run is charged: nothing, where one organisation runs it.
+        """What must be settled before a run is charged: its stages draw what their records state.
 
         Args:
             foresee: gives the round that the ledger will reserve, or refuses as it would.
             ledger: tells the ledger from any other.
 
         Raises:
-            DpError: it cannot be; nothing was charged.
+            GateError: a stage draws what the run would not be charged for; nothing was charged.
+            DpError: the ledger refuses, or what else must be settled cannot be; nothing was charged.
         """
+        self._pass_gate(foresee())
+
+    def _pass_gate(self, number: int) -> None:
+        """Check the stages of a round against the records that its total was composed with. Errors as for `gate.admit`."""
+        gate.admit(self.plan.round(number).stages, self.plan.charged(number))
 
     def release(
         self, number: int, folder: pathlib.Path, draws: Draws, submitted: Callable[[EngineJob], None]
@@ -95,7 +101,7 @@ class Production:
         Raises:
             GateError: a stage draws what the run was not charged for.
         """
-        gate.admit(self.plan.round(number).stages, self.plan.charged(number))
+        self._pass_gate(number)
         key = runner_rules.run_key(self.request.file.job.dataset, self.run_id)
         with self.engine.attempt(EngineAttempt(key=key, folder=folder, submitted=submitted)):
             files = rounds_of_pipelines.run_phases(self.request, self.plan, number, folder, draws, self._pipeline)

@@ -22,6 +22,12 @@ from dp_pipelines.jobs.terminal.progress import Progress
 from dp_pipelines.transforms.beam_flow import beginning
 from tests.engines import exact
 from tests.helpers import copies, graph
+from tests.helpers.extension_folders import needs
+
+EACH = [
+    pytest.param(name, marks=[needs("lake")] if name in ("avro", "delta", "iceberg") else []) for name in copies.FORMATS
+]
+"""The names of all formats, as parameters of tests."""
 
 STAGES = {
     "weekly": {
@@ -62,7 +68,7 @@ def computed(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return of
 
 
-@pytest.mark.parametrize("name", copies.FORMATS)
+@pytest.mark.parametrize("name", EACH)
 def test_what_travels_between_steps_is_never_pickled(tmp_path: pathlib.Path, name: str) -> None:
     source = SourceModel.model_validate(copies.FORMATS[name](copies.purchases(200), tmp_path / "rows"))
     found = declared_source.look(source, tmp_path, {}, Content(data={}))
@@ -71,7 +77,7 @@ def test_what_travels_between_steps_is_never_pickled(tmp_path: pathlib.Path, nam
     assert graph.pickled_collections(pipeline) == []
 
 
-@pytest.mark.parametrize("name", [name for name in copies.FORMATS if name != "parquet"])
+@pytest.mark.parametrize("name", [each for each in EACH if each.values != ("parquet",)])
 @pytest.mark.parametrize("runner", ["local", "direct"])
 def test_a_format_changes_no_bit(computed: Any, name: str, runner: str) -> None:
     expected = computed("parquet", "local")

@@ -18,7 +18,7 @@ from dp_pipelines.jobs.runners import engines
 from dp_pipelines.jobs.runners.engines import Engine
 from dp_pipelines.jobs.terminal.progress import Progress
 from tests.engines import exact
-from tests.engines.test_formats import STAGES
+from tests.engines.test_formats import EACH, STAGES
 from tests.helpers import copies, object_stores
 from tests.helpers.object_stores import Store
 
@@ -55,7 +55,7 @@ def computed(store: Store, tmp_path_factory: pytest.TempPathFactory) -> Computed
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", copies.FORMATS)
+@pytest.mark.parametrize("name", EACH)
 @pytest.mark.parametrize("engine", ["flink_engine", "spark_engine"])
 def test_a_copy_in_a_store_gives_the_same_integers_on_a_cluster(
     computed: Computed, name: str, engine: str, request: pytest.FixtureRequest
@@ -64,7 +64,7 @@ def test_a_copy_in_a_store_gives_the_same_integers_on_a_cluster(
     assert exact.differences(expected, computed(name, request.getfixturevalue(engine), True)) == []
 
 
-@pytest.mark.parametrize("name", copies.FORMATS)
+@pytest.mark.parametrize("name", EACH)
 @pytest.mark.parametrize("runner", ["local", "direct"])
 def test_a_copy_in_a_store_gives_the_same_integers(computed: Computed, name: str, runner: str) -> None:
     expected = computed("parquet", "local", False)

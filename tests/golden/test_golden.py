@@ -10,6 +10,7 @@ import pytest
 
 from dp_pipelines.jobs.spec import metric_models
 from tests.golden import answers, jobs, plan_records, wrong
+from tests.helpers.extension_folders import needs
 
 PLANS, RUNS, ASKED, STATISTICS, REFUSALS, RECORDS = map(
     answers.kept,
@@ -96,6 +97,16 @@ def test_the_integers_before_the_noise_are_what_they_were(folder: pathlib.Path, 
     assert answers.statistics(folder, int(number)) == STATISTICS[number]
 
 
-@pytest.mark.parametrize("given", list(wrong.inputs()), ids=lambda given: given.name)
+OF_LAKE = "'iceberg'", "'bigquery'"
+"""Sources of the extension lake, as names of wrong inputs say them."""
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        pytest.param(given, id=given.name, marks=[needs("lake")] if any(word in given.name for word in OF_LAKE) else [])
+        for given in wrong.inputs()
+    ],
+)
 def test_a_wrong_input_is_refused_where_it_was(folder: pathlib.Path, given: wrong.Wrong) -> None:
     assert answers.refusal(folder, given) == REFUSALS[given.name]

@@ -386,6 +386,24 @@ def test_a_planted_fault_ends_a_run_before_anything_is_staged(
     assert [path for path in shop.left() if not path.startswith("cache")] == []
 
 
+@pytest.mark.parametrize("fault", ["less noise in a plan", "no record", "another stage's record", "a wrong L0"])
+def test_a_fault_of_a_plan_ends_a_run_before_it_is_charged(
+    fault: str,
+    shop: Shop,  # noqa: F811
+    tmp_path: pathlib.Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    name, old, new, rule = FAULTS[fault]
+    shop.write(stages=histogram_and_counts(6 + list(FAULTS).index(fault) % 4), budget={"epsilon": 8.0, "delta": 1e-5})
+    plant(monkeypatch, name, old, new)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    assert call_main(["run", str(shop.job), "--output", str(tmp_path / "out")]) == 1
+    assert rule in capsys.readouterr().err
+    assert shop.charged() == 0
+    assert [path for path in shop.left() if not path.startswith("cache")] == []
+
+
 def test_a_right_run_is_published(
     shop: Shop,  # noqa: F811
     tmp_path: pathlib.Path,

@@ -22,6 +22,7 @@ from dp_pipelines.jobs.spec import job_file
 from dp_pipelines.jobs.spec.public_keys import MOST_PUBLIC, ProductModel
 from dp_pipelines.kernels.columns.listed_keys import AT_ONCE
 from tests.helpers import file_pairs, neighbours
+from tests.helpers.extension_folders import needs
 from tests.jobs.conftest import Said, Shop, stage
 
 Call = Callable[..., Said]
@@ -363,6 +364,7 @@ def test_clamps_by_partition_and_parties_are_refused_beside_other(shop: Shop, ca
     assert ": parties: cannot be combined with the partition of all other keys" in said.err
 
 
+@needs("sql_select")
 def test_a_statement_takes_a_list_and_all_others(shop: Shop, call: Call) -> None:
     (shop.folder / "keys.csv").write_text("product\np0\np1\n")
     given = [

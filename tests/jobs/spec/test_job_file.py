@@ -19,10 +19,13 @@ from dp_pipelines.jobs.spec.job_file import load
 from dp_pipelines.metrics import registry
 from dp_pipelines.query.query import ContributionBounds, Query, Top
 from dp_pipelines.query.train_model import Number, Steps, TrainModel
+from tests.helpers.extension_folders import needs
 from tests.jobs.conftest import Shop
 
 GOLDEN = pathlib.Path(__file__).parent / "golden"
 BROKEN = sorted(path for path in GOLDEN.iterdir() if path.suffix != ".txt")
+NAMES_SOURCES = "two_sources"
+"""The broken job whose words list all kinds of sources."""
 
 GOOD = """
 dataset: grocery
@@ -62,7 +65,10 @@ def read(text: str, name: str = "job.yaml") -> job_file.JobFile:
     return job_file.read(text, pathlib.Path(name), name)
 
 
-@pytest.mark.parametrize("path", BROKEN, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path",
+    [pytest.param(path, id=path.stem, marks=[needs("lake")] if path.stem == NAMES_SOURCES else []) for path in BROKEN],
+)
 def test_a_broken_job_file_is_refused_with_the_words_beside_it(path: pathlib.Path) -> None:
     with pytest.raises(RequestError) as caught:
         queries(job_file.read(path.read_text(), path, path.name))

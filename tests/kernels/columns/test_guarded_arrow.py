@@ -9,6 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.helpers.extension_folders import needs
+
 ROOT = pathlib.Path(__file__).parents[3]
 
 GATHERING = {
@@ -78,6 +80,7 @@ def test_modules_of_the_rows_path_gather_through_the_guarded_functions(path):
     assert bare == []
 
 
+@needs("sample_and_aggregate")
 def test_no_exception_is_left_over():
     used = {(path.name, name) for path in PATH for name, _ in gathering(path.read_text())}
     assert {(module, name) for module, names in ALLOWED.items() for name in names} <= used
