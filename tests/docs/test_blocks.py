@@ -17,6 +17,7 @@ from tests.docs.blocks import blocks
 from tests.docs.run_blocks import ended
 from tests.docs.worlds import BEFORE, WORLDS
 from tests.helpers import warm_process
+from tests.helpers.extension_folders import needs
 from tests.helpers.source import ROOT
 from tests.packages.tour import PAGES
 
@@ -46,7 +47,10 @@ def test_every_block_of_the_page_works(page: str, tmp_path: pathlib.Path) -> Non
         assert was == right, f"{page}:{block.line} ended with {was}:\n{said[-2000:]}"
 
 
-@pytest.mark.parametrize("page", WITH_CODE)
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(name, marks=[needs("dataflow")] if name == "docs/dataflow.md" else []) for name in WITH_CODE],
+)
 def test_a_block_that_is_not_run_says_why_and_yaml_says_what_file_it_is(page: str) -> None:
     for block in blocks((ROOT / page).read_text()):
         if block.rule == "tested by":

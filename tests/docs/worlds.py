@@ -165,6 +165,15 @@ def ta_feng(folder: pathlib.Path) -> None:
     (folder / "data" / "ta_feng").symlink_to(ROOT / "data" / "ta_feng")
 
 
+RECIPES = ("funnel", "retention", "top_products", "active_users", "dashboard", "weighted_mean", "wrong_release")
+
+
+def app(folder: pathlib.Path) -> None:
+    """The rows of the recipes, as a reader makes them."""
+    script = ROOT / "examples" / "recipes" / "make_rows.py"
+    subprocess.run([sys.executable, script], cwd=folder, check=True, capture_output=True)
+
+
 WORLDS: dict[str, Callable[[pathlib.Path], None]] = {
     "docs/two_organisations.md": shop,
     "README.md": readme,
@@ -184,6 +193,7 @@ WORLDS: dict[str, Callable[[pathlib.Path], None]] = {
     "docs/models.md": a_model,
     "docs/sample_and_aggregate.md": an_analysis,
     "docs/tutorial.md": ta_feng,
+    **dict.fromkeys([f"docs/recipes/{name}.md" for name in RECIPES], app),
 }
 """What is there before the first block; other pages begin with an empty folder."""
 

@@ -15,6 +15,7 @@ from dp_pipelines.collect.domain import Choices, NumberBins, NumberGrid
 from dp_pipelines.collect.question import Question
 from dp_pipelines.collected.collected_stage import CollectedStage
 from dp_pipelines.jobs.cli.main import main
+from tests.helpers.extension_folders import needs
 
 VISITED = Question("visited", Choices(("bakery", "dairy", "fish")), epsilon=2)
 AGE = Question("age", NumberBins((0, 18, 65, 120)), epsilon=1)
@@ -242,7 +243,9 @@ def test_two_documents_of_one_name_are_refused(folder, capsys):
     [
         (["--ledger=none", "--synthetic"], "--synthetic: is not for jobs of collected stages"),
         (["--ledger=none", "--param=a=b"], "--param a: is not declared in the job file's params"),
-        (["--ledger=none", "--runner=dataflow"], "dataflow has no collected stages yet"),
+        pytest.param(
+            ["--ledger=none", "--runner=dataflow"], "dataflow has no collected stages yet", marks=needs("dataflow")
+        ),
         (["--ledger=none", "--run-id=\n"], "--run-id: must have"),
     ],
 )

@@ -14,6 +14,7 @@ from dp_pipelines.auto_bounds import partition_bound
 from dp_pipelines.jobs.run import pipelines, production
 from dp_pipelines.jobs.spec import job_schemas
 from dp_pipelines.ledger.ledger import DEFAULT_NAME, Ledger
+from tests.helpers.extension_folders import needs
 from tests.jobs.conftest import Said, Shop, stage
 
 pytestmark = pytest.mark.usefixtures("rows_alone_pass_for_rows")
@@ -328,6 +329,7 @@ def test_bounds_that_are_left_out_are_the_same_plan_as_the_word(
     assert set(histograms) == chosen
 
 
+@needs("sql_select")
 def test_bounds_that_are_left_out_of_a_statement_are_chosen_too(shop: Shop, call: Call) -> None:
     fill(shop, 3000, 4, 2)
     select = "SELECT product, count(*) AS orders FROM source GROUP BY ALL"

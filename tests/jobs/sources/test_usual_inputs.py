@@ -31,6 +31,7 @@ from dp_pipelines.ledger import sources
 from dp_pipelines.steps.folder_columns import FolderColumns
 from dp_pipelines.steps.read_files import NO_ROWS, ReadCsvFile, ReadRowGroups
 from dp_pipelines.transforms.beam_flow import open_anywhere
+from tests.helpers.extension_folders import needs
 from tests.jobs.conftest import Said, Shop
 
 Call = Callable[..., Said]
@@ -277,16 +278,21 @@ NESTED = {"parquet": "nested.parquet"}
             {"source": CSV | {"csv": "a.xlsx"}},
             "names a file of a spreadsheet program: 'a.xlsx'; such files are not read; save it",
         ),
-        (
+        pytest.param(
             {"source": {"excel": "a.xlsx"}},
             "source.excel: is no format that is read; parquet:, csv:, jsonl:, avro:, delta:",
+            marks=needs("lake"),
         ),
         ({"source": {"postgres": "db"}}, "source.postgres: is no format that is read"),
         (
             {"source": {"parquet": "https://x.org/a.parquet"}},
             "names a web address: 'https://x.org/a.parquet'; files are not",
         ),
-        ({"source": {"avro": "https://x.org/a.avro"}}, "names a web address: 'https://x.org/a.avro'; files are not"),
+        pytest.param(
+            {"source": {"avro": "https://x.org/a.avro"}},
+            "names a web address: 'https://x.org/a.avro'; files are not",
+            marks=needs("lake"),
+        ),
         ({"source": CSV | {"csv": "rows.csv.tar.zst"}}, "unpack it with tar -xf"),
         ({"source": {"parquet": "${HOME}/a.parquet"}}, "uses ${HOME}: variables of a shell are none here"),
         (
