@@ -257,6 +257,8 @@ def _way_out(path: Path, kind: str) -> str:
             "write e.g. bounds: {max_partitions_contributed: 8, max_contributions_per_partition: 4}, or leave it out, "
             "and each run chooses both"
         )
+    if path[-1:] == ("kept",) and kind == "model_type":
+        return "write e.g. kept: {share: 0.1}: the part of the stage's budget that measures what its limits cut off"
     if path[-2:] in (("partitions", "product"), ("partitions", "range"), ("public", "range")):
         return "write public: {product: {COLUMN: [...], COLUMN: {range: [0, 23]}}}, in place of a list"
     weighs = (path[-1:] == ("weight",) and kind == "float_type") or path[-1:] == ("weight_column",)
