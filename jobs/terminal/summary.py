@@ -61,7 +61,12 @@ def warnings_of(plan: Mapping[str, Any]) -> list[str]:
 
 
 def print_plan(
-    plan: Mapping[str, Any], stream: TextIO, *, notes: Mapping[str, str] = FrozenMapping({}), account: str = ""
+    plan: Mapping[str, Any],
+    stream: TextIO,
+    *,
+    notes: Mapping[str, str] = FrozenMapping({}),
+    account: str = "",
+    of_budget: Sequence[str] = (),
 ) -> None:
     """A plan as `dp-pipelines plan` shows it.
 
@@ -70,6 +75,7 @@ def print_plan(
         stream: where to.
         notes: what to say of stages beside, by name.
         account: what the account has left, in words.
+        of_budget: what to say of the size of the budget.
     """
     out = console(stream)
     runs = plan.get("runs", 1)
@@ -80,6 +86,8 @@ def print_plan(
     out.print(
         f"accounted  epsilon {spent_number(spent['epsilon'])}, delta {spent_number(spent['delta'])}" + _for_runs(runs)
     )
+    for words in of_budget:
+        out.print(f"[bold]note:[/bold]      {escape(shown(words))}")
     if runs > 1:
         which = "one run  " if plan.get("split", "constant") == "constant" else "first run"
         out.print(f"{which}  epsilon {spent_number(one['epsilon'])}, delta {spent_number(one['delta'])}")
