@@ -6,6 +6,7 @@ visible and escaped; the same input gives the same bytes; nothing in it but the 
 covered: whether the manifest is true.
 """
 
+import dataclasses
 import math
 import pathlib
 from collections.abc import Mapping, Sequence
@@ -42,6 +43,8 @@ LAWS = {
 
 HOUSEHOLD = 4
 """The size of the group whose guarantee the page states."""
+
+OF_MADE_UP_ROWS = "Of made-up rows: this number means nothing"
 
 SMOOTH = "Laplace noise by smooth sensitivity"
 """Instead, of a record whose name says that it is a median with such noise."""
@@ -111,7 +114,7 @@ def render(
         so_far=spent_so_far(content),
         made_up=text(mapping(content.get("synthetic")).get("words")),
         assumed=[text(item) for item in sequence(mapping(content.get("synthetic")).get("assumed"))],
-        headlines=headline.first(one for stage in stages for one in stage.get("headlines", [])),
+        headlines=_headlines(stages, made_up=bool(content.get("synthetic"))),
         stages=stages,
         limited=_limited(stages, renamed, unit),
         budget=_budget(content),
@@ -124,6 +127,12 @@ def render(
         job=text(content.get("job")),
         versions=sorted((str(name), text(value)) for name, value in mapping(content.get("versions")).items()),
     )
+
+
+def _headlines(stages: Sequence[Mapping[str, Any]], *, made_up: bool) -> list[headline.Headline]:
+    """Return the numbers at the top of the page. Those of made-up rows say nothing of a true number, and that alone is noted."""
+    found = headline.first(one for stage in stages for one in stage.get("headlines", []))
+    return [dataclasses.replace(one, notes=(OF_MADE_UP_ROWS,)) for one in found] if made_up else found
 
 
 def _drop_repeated(stages: Sequence[Mapping[str, Any]]) -> None:

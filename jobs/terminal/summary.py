@@ -465,6 +465,7 @@ def print_release(
     out = console(stream)
     manifest = read_manifest(folder) or read_made_up(folder) or {}
     made_up = manifest.get("synthetic") or {}
+    of_totals = str(made_up.get("totals") or "")
     if made_up:
         out.print(f"[bold]{escape(str(made_up.get('words')).upper())}[/bold]")
         out.print()
@@ -481,7 +482,8 @@ def print_release(
     narrowed_by = [*where, *(f"{name} = {value}" for name, value in manifest.get("params", {}).items())]
     for stage in sorted(stages, key=lambda name: declared.index(name) if name in entries else len(declared)):
         table = folder / f"{stage}.parquet"
-        print_stage(table, out, entries.get(stage, {}), notes_of(manifest, stage), narrowed_by)
+        notes = [*([of_totals] if of_totals else []), *notes_of(manifest, stage)]
+        print_stage(table, out, entries.get(stage, {}), notes, narrowed_by)
     for name in files:
         if name.endswith("/evaluation.json"):
             _print_model(folder / name, out)
