@@ -198,6 +198,12 @@ def test_the_unit_has_a_name_and_each_limit_names_its_metric(tmp_path: pathlib.P
     assert words.count("CUSTOMER_ID") == 1  # where the exact unit is told
 
 
+def test_rows_without_a_unit_are_said_to_count_nowhere_and_never_how_many_there_are(tmp_path: pathlib.Path) -> None:
+    words = Page(page(tmp_path, groceries(), manifest() | {"privacy_unit": "value of customer_id"})).words
+    dropped = "Rows that belong to no customer , because it is null there, are dropped and counted in no number."
+    assert f"{dropped} How many there are is not published." in words
+
+
 def test_nothing_is_said_where_all_is_well_and_a_warning_stands_at_its_metric(tmp_path: pathlib.Path) -> None:
     assert "differ from zero" not in Page(page(tmp_path, by_city(5), stage())).words
     noisy = by_city(5) | metric("revenue", [1.0] * 5, 5e6)
