@@ -77,6 +77,7 @@ def render(
     listed = [name for name in described if name]
     tables = {name: path for name, path in tables.items() if name not in hidden_tables(described)}
     before = mapping(mapping(content.get("ledger")).get("before"))
+    params = mapping(content.get("params"))
     names = [*listed, *sorted(name for name in {*tables, *models} if name not in described)]
     stages = [
         model_section(
@@ -84,7 +85,7 @@ def render(
         )
         if name in models
         else _section(
-            name, described.get(name, {}), tables.get(name), unit, before, presented.read_stage(content, name)
+            name, described.get(name, {}), tables.get(name), unit, before, presented.read_stage(content, name), params
         )
         for name in names
     ]
@@ -107,7 +108,7 @@ def render(
         run_name="" if headline.MADE_RUN_ID.fullmatch(run_id) else run_id,
         drawn=text(mapping(content.get("ledger")).get("drawn")),
         subject=subject_words(stages),
-        params=sorted((str(name), text(value)) for name, value in mapping(content.get("params")).items()),
+        params=sorted((str(name), text(value)) for name, value in params.items()),
         unit=unit_name(unit),
         units=plural(unit),
         exact_unit=unit or "privacy unit",
@@ -165,9 +166,10 @@ def _section(
     unit: str,
     before: Mapping[str, Any],
     shown: Presented,
+    params: Mapping[str, Any],
 ) -> dict[str, Any]:
     with np.errstate(all="ignore"):  # what overflows becomes infinite, and what is infinite is not shown
-        return stage_section(name, stage, path, unit, before, shown)
+        return stage_section(name, stage, path, unit, before, shown, params)
 
 
 def _budget(content: Mapping[str, Any]) -> dict[str, Any]:

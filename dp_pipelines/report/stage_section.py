@@ -52,6 +52,9 @@ FIRST_ROWS = 200
 ENOUGH = 0.9
 """The part of the numbers of a metric that must stand out of the noise; of fewer the page says how many do."""
 
+OWN_CONDITION = "a where or a window of the job"
+"""What may leave few rows of any job. A manifest does not say whether the job has it."""
+
 ALL, OTHERS = "all", "rest"
 """In a rollup's table: a column that a level does not have, and the row of what is not published."""
 
@@ -73,6 +76,7 @@ def stage_section(
     unit: str,
     before: Mapping[str, Any] = FrozenMapping({}),
     shown: Presented | None = None,
+    params: Mapping[str, Any] = FrozenMapping({}),
 ) -> dict[str, Any]:
     """What the template shows of a stage.
 
@@ -83,6 +87,7 @@ def stage_section(
         unit: the privacy unit in words.
         before: what the manifest says of the run before.
         shown: how the job wants it to be shown; None: under its own names.
+        params: what the run was given, by name.
 
     Raises:
         OSError, pyarrow.ArrowException: the file cannot be read.
@@ -132,7 +137,9 @@ def stage_section(
     if finest_rows.is_rollup(stage) and order.by == LEVEL:
         section |= {"by": "", "order": "levels, the totals first"}
     section["raw"] = any(metric.name.endswith(RAW) for metric in published.in_order) and finest_rows.is_rollup(stage)
-    section["nothing"] = verdicts.nothing_published(stage).replace(" units. ", f" {plural(unit)}. ", 1)
+    values = sorted((visible(str(key)), text(value)) for key, value in params.items())
+    narrowed_by = [OWN_CONDITION, *(f"{key} = {value}" for key, value in values)]
+    section["nothing"] = verdicts.nothing_published(stage, narrowed_by).replace(" units. ", f" {plural(unit)}. ", 1)
     section["metrics"] = list(dict.fromkeys(column["name"] for column in section["columns"]))
     section["ranges"] = any(column.get("range") for column in section["columns"])
     section["period"] = _period(published)

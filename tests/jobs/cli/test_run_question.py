@@ -305,4 +305,6 @@ def test_a_release_without_partitions_names_what_decides_which_rows_are_read(sho
     of_a_store(shop)
     said = call("run", shop.job, "--output", shop.folder / "one", "--run-id", "one", "--param", "store=77")
     assert said.code == 0
-    assert "Look also at where and store = 77: they decide which rows are read" in said.out
+    assert "Look also at where and store = 77: they decide which rows are read, and may leave few" in said.out
+    page = (shop.folder / "one" / "report.html").read_text()
+    assert "Look also at a where or a window of the job and store = 77: they decide which rows" in page
