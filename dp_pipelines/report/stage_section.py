@@ -58,7 +58,7 @@ OWN_CONDITION = "a where or a window of the job"
 ALL, OTHERS = "all", "rest"
 """In a rollup's table: a column that a level does not have, and the row of what is not published."""
 
-PERIODS: Mapping[str, str] = {"week": "weeks of", "month": "months of"}
+PERIODS: Mapping[str, str] = {"week": "weeks from", "month": "months of"}
 """What stands before the first of several times that each begin a week or a month."""
 
 Words = Callable[[str, int], str | None]
@@ -175,8 +175,9 @@ def stage_section(
     if published.table.num_rows and (published.metrics or published.lists):
         leader = ranking(published, said | {name: style.name for name, style in styles.items()})
         cut = {name for name in known if may_cut(stage, entries.get(name, {}), known[name], total=False)}
+        measures = {} if shown is None else shown.measures
         section["plots"] = (
-            charts_of(published, leader, known, rollup, cut) if published.keys else []
+            charts_of(published, leader, known, rollup, cut, measures) if published.keys else []
         )  # a total's numbers need none
         section["spreads"] = [
             list_plots(found, styles[found.name], entries.get(found.name, {}), published, leader)
@@ -219,14 +220,16 @@ def _readable(published: Published, stage: Mapping[str, Any]) -> tuple[Published
 
 
 def _period(published: Published) -> str:
-    """The first and the last time in a table, in words; nothing where it has no calendar."""
+    """The first and the last day or month that a table is about, in words; nothing where it has no calendar."""
     time = published.time
     if time is None or time.days is None or time.counted:
         return ""
     codes = np.unique(time.codes)
     codes = codes[np.isfinite(time.days[codes])]
     first, last = (int(codes[at(time.days[codes])]) for at in (np.argmin, np.argmax))
-    return f"{PERIODS.get(time.whole, 'from')} {time.short(first)} to {time.short(last)}"
+    # A date that begins a week stands for all of it, so that the period ends six days later.
+    end = str(np.datetime64(int(time.days[last]) + 6, "D")) if time.whole == "week" else time.short(last)
+    return f"{PERIODS.get(time.whole, 'from')} {time.short(first)} to {end}"
 
 
 def turn_words(published: Published) -> str:

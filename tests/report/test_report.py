@@ -410,7 +410,7 @@ def test_a_report_is_drawn_without_a_library_for_plots(tmp_path: pathlib.Path) -
 def test_results_come_before_what_protects_them_and_one_sentence_leads_there(whole: str) -> None:
     words = Page(whole).words
     parts = (
-        "orders, revenue and mean_price by product and week, weeks of 2026-01-05 to 2026-03-23",
+        "orders, revenue and mean_price by product and week, weeks from 2026-01-05 to 2026-03-29",
         "Sum of the 108 groups shown",
         "random noise was added",
         "orders : the number",
