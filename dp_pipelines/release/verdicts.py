@@ -105,7 +105,7 @@ def of_stage(table: pa.Table, stage: Mapping[str, Any]) -> dict[str, Verdict]:
 
 
 def told(table: pa.Table, stage: Mapping[str, Any]) -> dict[str, Verdict]:
-    """The verdicts on a published table, with what else helps: where `having` and `limit` have left rows out, on all released rows.
+    """The verdicts on a published table, with what else helps: on all released rows, also where `having` has left some out.
 
     Args:
         table: the published table.
@@ -123,7 +123,9 @@ def told(table: pa.Table, stage: Mapping[str, Any]) -> dict[str, Verdict]:
         read = {name: _read(_mapping(_mapping(metrics.get(name)).get("verdict"))) for name in table.column_names}
         found = {name: verdict for name, verdict in read.items() if verdict is not None}
     return {
-        name: dataclasses.replace(verdict, words=verdict.words + _advice_on_values(verdict, _mapping(metrics.get(name))))
+        name: dataclasses.replace(
+            verdict, words=verdict.words + _advice_on_values(verdict, _mapping(metrics.get(name)))
+        )
         for name, verdict in found.items()
     }
 

@@ -116,7 +116,9 @@ def limits(values: Floats, bars: Floats) -> tuple[float, float]:
     return (low, high) if high - low > 1e-100 else (low, low + 1.0)
 
 
-def time_series(series: Series, time: TimeAxis, bounds: tuple[float, float], title: str, *, whole: bool, measure: str = "") -> Markup:
+def time_series(
+    series: Series, time: TimeAxis, bounds: tuple[float, float], title: str, *, whole: bool, measure: str = ""
+) -> Markup:
     """One panel: points with error bars, joined where no period between them is missing.
 
     Args:

@@ -76,7 +76,14 @@ def charts_of(
     grid = _grid(published, leader) if is_wide(published) else None
     return [
         chart_of(
-            metric, published, leader, panels, grid, known.get(metric.name), rollup, counted=metric.name in cut,
+            metric,
+            published,
+            leader,
+            panels,
+            grid,
+            known.get(metric.name),
+            rollup,
+            counted=metric.name in cut,
             measure=measures.get(metric.name, ""),
         )
         for metric in published.metrics[:MOST_PLOTTED]
@@ -120,7 +127,11 @@ def chart_of(
     raw = None if rollup is None else rollup.raw.get(metric.name)
     apart = None if raw is None else raw.bars
     heat = None if grid is None else _heat(metric, published, *grid)
-    series = [] if heat is not None else series_over_time(metric, published, panels, whole=whole, apart=apart, measure=measure)
+    series = (
+        []
+        if heat is not None
+        else series_over_time(metric, published, panels, whole=whole, apart=apart, measure=measure)
+    )
     additive = is_additive(kind) and rollup is None
     none: dict[str, Any] = {"panels": [], "bars": None, "rest": ""}
     bars = none if heat or series else _bars(metric, published, leader, whole=whole, additive=additive, measure=measure)

@@ -49,7 +49,9 @@ def _in_words(dataset: str, place: str, request: Request | None) -> str:
         account = ledger.state.accounts.get(dataset)
         if account is None:
             ledger.refuse_answers(dataset)
-            opened = f"the ledger has no account {dataset!r} yet; the first run opens it with this job's budget as its cap"
+            opened = (
+                f"the ledger has no account {dataset!r} yet; the first run opens it with this job's budget as its cap"
+            )
             return "; ".join([opened, *_elsewhere(request, ledger)])
         if account.window is not None and request is None:
             return f"{dataset!r}: each window has a budget of its own; give the parameters with --param"
@@ -57,7 +59,9 @@ def _in_words(dataset: str, place: str, request: Request | None) -> str:
         cap, left = budget["cap"], budget["left"]
         parts = [f"{name} {left_number(left[name])} of {spent_number(cap[name])}" for name in cap]
         words = f"{dataset!r}: {' and '.join(parts)} left"
-        return words if request is None else "; ".join([words, _on_trial(request, ledger), *_elsewhere(request, ledger)])
+        return (
+            words if request is None else "; ".join([words, _on_trial(request, ledger), *_elsewhere(request, ledger)])
+        )
 
 
 def _elsewhere(request: Request | None, ledger: "Ledger") -> list[str]:

@@ -45,7 +45,7 @@ class ShownPlan:
     groups: tuple[GroupGuarantee, ...]
     request: Request | None
     notes: Mapping[str, str]
-    of_budget: Sequence[str]
+    of_budget: Sequence[str] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Return the plan as JSON values, with what a group of the first size is guaranteed."""

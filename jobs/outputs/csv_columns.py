@@ -137,9 +137,7 @@ def columns_with_decimals(schema: pa.Schema, layout: CsvLayout, *, interval: boo
     >>> columns_with_decimals(schema, CsvLayout(keys=("k",), numbers=(numbers,)), interval=True)
     ['n', 'n_stddev', 'n_from', 'n_to']
     """
-    fractional = {
-        field.name for field in schema if pa.types.is_floating(field.type) or pa.types.is_decimal(field.type)
-    }
+    fractional = {field.name for field in schema if pa.types.is_floating(field.type) or pa.types.is_decimal(field.type)}
     ends = {end for numbers in layout.numbers if numbers.value in fractional for end in numbers.interval}
     columns = columns_of(schema.names, layout, interval=interval)
     return [name for name in columns if name in (fractional if name in schema.names else ends)]

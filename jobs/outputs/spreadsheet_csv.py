@@ -1,5 +1,4 @@
-"""CSV for spreadsheets: rounded numbers, intervals of the noise, a grid, another delimiter or decimal
-separator, a byte order mark.
+"""CSV for spreadsheets: rounded numbers, intervals of the noise, a grid, another delimiter or decimal mark, a byte order mark.
 
 In: a Parquet file of a release, the options of a job. Out: a CSV file. Holds: the bytes depend on the released table and the
 options alone; without options they are those of `CsvText`; what the options cannot do is refused by public facts, before

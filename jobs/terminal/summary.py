@@ -61,13 +61,9 @@ def warnings_of(plan: Mapping[str, Any]) -> list[str]:
 
 
 def print_plan(
-    plan: Mapping[str, Any],
-    stream: TextIO,
-    *,
-    notes: Mapping[str, str] = FrozenMapping({}),
-    account: str = "",
+    plan: Mapping[str, Any], stream: TextIO, *, notes: Mapping[str, str] = FrozenMapping({}), account: str = "",
     of_budget: Sequence[str] = (),
-) -> None:
+) -> None:  # fmt: skip
     """A plan as `dp-pipelines plan` shows it.
 
     Args:
@@ -465,7 +461,7 @@ def print_release(
     out = console(stream)
     manifest = read_manifest(folder) or read_made_up(folder) or {}
     made_up = manifest.get("synthetic") or {}
-    of_totals = str(made_up.get("totals") or "")
+    of_totals = [str(made_up["totals"])] if "totals" in made_up else []
     if made_up:
         out.print(f"[bold]{escape(str(made_up.get('words')).upper())}[/bold]")
         out.print()
@@ -482,8 +478,7 @@ def print_release(
     narrowed_by = [*where, *(f"{name} = {value}" for name, value in manifest.get("params", {}).items())]
     for stage in sorted(stages, key=lambda name: declared.index(name) if name in entries else len(declared)):
         table = folder / f"{stage}.parquet"
-        notes = [*([of_totals] if of_totals else []), *notes_of(manifest, stage)]
-        print_stage(table, out, entries.get(stage, {}), notes, narrowed_by)
+        print_stage(table, out, entries.get(stage, {}), [*of_totals, *notes_of(manifest, stage)], narrowed_by)
     for name in files:
         if name.endswith("/evaluation.json"):
             _print_model(folder / name, out)

@@ -528,7 +528,9 @@ def test_the_group_of_all_other_keys_has_no_panel_over_time(tmp_path: pathlib.Pa
     }
     described = {"name": "weekly", "partition_by": ["country", "week"], "metrics": {"orders": {"kind": "count"}}}
     read = Page(page(tmp_path, table, manifest(stages=[described])))
-    assert sorted(name for plot in read.plots for name in ("DE", "FR", "all others") if f"of {name} over time" in plot) == [
+    assert sorted(
+        name for plot in read.plots for name in ("DE", "FR", "all others") if f"of {name} over time" in plot
+    ) == [
         "DE",
         "FR",
     ]

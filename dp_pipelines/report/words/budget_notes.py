@@ -27,11 +27,11 @@ def budget_notes(epsilon: float, delta: float, unit: str, expected_units: float 
     >>> for note in budget_notes(12.0, 1e-3, "value of customer_id"):
     ...     print(note)
     delta 0.001 is large: it would allow to publish all rows of 1 in 1,000 customers as they are; 1e-06 is usual
-    epsilon 12 is large: what is published may be 162,755 times as likely with one customer as without, which hides hardly anything
+    epsilon 12 is large: what is published may be 162,755 times as likely with one customer as without, which hides little
     >>> budget_notes(1.0, 1e-4, "value of customer_id", 10_000), budget_notes(10.0, 1e-5, "customer", 20_000)
     ([], [])
     >>> budget_notes(1.0, 1e-5, "customer", 200_000)[0]
-    'delta 1e-05 is large for 200,000 customers (expect): it would allow to publish all rows of 2 of them as they are; stay below 5e-06'
+    'delta 1e-05 is large for 200,000 customers (expect): it would allow to publish all rows of 2 as they are; stay below 5e-06'
     """
     return [*_of_delta(delta, unit, expected_units), *_of_epsilon(epsilon, unit)]
 
@@ -39,11 +39,9 @@ def budget_notes(epsilon: float, delta: float, unit: str, expected_units: float 
 def _of_delta(delta: float, unit: str, expected_units: float | None) -> list[str]:
     allows = "it would allow to publish all rows of"
     if expected_units is not None and delta * expected_units > 1:
-        of_them = f"{allows} {delta * expected_units:,.3g} of them as they are"
-        limit = left_number(1 / expected_units)
-        return [
-            f"delta {spent_number(delta)} is large for {expected_units:,.0f} {plural(unit)} (expect): {of_them}; stay below {limit}"
-        ]
+        large = f"delta {spent_number(delta)} is large for {expected_units:,.0f} {plural(unit)} (expect)"
+        shown = f"{allows} {delta * expected_units:,.3g} as they are"
+        return [f"{large}: {shown}; stay below {left_number(1 / expected_units)}"]
     if delta > MOST_DELTA:
         return [
             f"delta {spent_number(delta)} is large: {allows} 1 in {one_in(delta)} {plural(unit)} as they are; 1e-06 is usual"
@@ -55,4 +53,4 @@ def _of_epsilon(epsilon: float, unit: str) -> list[str]:
     if epsilon <= MOST_EPSILON:
         return []
     times = f"{factor(epsilon)} times as likely with one {unit_name(unit)} as without"
-    return [f"epsilon {spent_number(epsilon)} is large: what is published may be {times}, which hides hardly anything"]
+    return [f"epsilon {spent_number(epsilon)} is large: what is published may be {times}, which hides little"]

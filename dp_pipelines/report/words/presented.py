@@ -76,14 +76,17 @@ def read_stage(content: Mapping[str, Any], stage: str) -> Presented:
     {'revenue': 'Revenue (EUR)', 'hours': 'hours (h)'}
     """
     entry = mapping(mapping(mapping(content.get(ENTRY)).get("stages")).get(stage))
-    labels, measures = {}, {}
+    labels: dict[str, str] = {}
+    measures: dict[str, str] = {}
     for name, said in mapping(entry.get("metrics")).items():
         label, measure = text(mapping(said).get("label")), text(mapping(said).get("measure"))
         if label or measure:
             labels[str(name)] = (label or str(name)) + (f" ({measure})" if measure else "")
         if measure:
             measures |= {str(name): measure, labels[str(name)]: measure}
-    return Presented(title=text(entry.get("title")), description=text(entry.get("description")), labels=labels, measures=measures)
+    return Presented(
+        title=text(entry.get("title")), description=text(entry.get("description")), labels=labels, measures=measures
+    )
 
 
 def renamed_stage(stage: Mapping[str, Any], columns: Mapping[str, str]) -> dict[str, Any]:

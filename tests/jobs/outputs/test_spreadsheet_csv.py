@@ -452,7 +452,9 @@ def test_a_decimal_comma_is_in_numbers_alone_and_reads_back_as_the_same_number(t
 def test_a_grid_has_decimal_commas_too(tmp_path: pathlib.Path) -> None:
     path, _ = written(tmp_path, grid_table(), wide=True, delimiter=";", decimal=",")
     header, *body = rows_of(path, ";")
-    assert {cell for row in body for cell in row[1:] if cell} == {f"{place},3" for place in range(grid_table().num_rows)}
+    assert {cell for row in body for cell in row[1:] if cell} == {
+        f"{place},3" for place in range(grid_table().num_rows)
+    }
     point, _ = written(tmp_path, grid_table(), wide=True, delimiter=";")
     assert rows_of(point, ";")[0] == header, "headings are as they were"
 

@@ -258,4 +258,6 @@ def test_decimal_commas_say_the_same_numbers_and_need_another_delimiter(shop: Sh
     shop.write(stages={"weekly": BOTH_KEYS}, outputs=options(decimal=","))
     refused = call("plan", shop.job)
     assert refused.code == 2
-    assert "outputs.files.0.csv.decimal: must not be the delimiter, and both are ','; add delimiter: \";\"" in refused.err
+    assert (
+        "outputs.files.0.csv.decimal: must not be the delimiter, and both are ','; add delimiter: \";\"" in refused.err
+    )
