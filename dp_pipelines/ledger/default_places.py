@@ -65,8 +65,7 @@ def remember(place: AccountPlace, pattern: str, files: Sequence[str], option: st
     known, read = _known(place), _marks(files or [pattern])
     if read.items() <= known.items():
         return []
-    new = {name: mark for name, mark in read.items() if name not in known}
-    warnings = _warnings(place, new, option) if known else _warnings(place, new, option, pattern)
+    warnings = warnings_of(place, pattern, files, option)
     with contextlib.suppress(OSError):
         note = _folder() / _name(place)
         private_folders.make(note.parent)
@@ -74,6 +73,15 @@ def remember(place: AccountPlace, pattern: str, files: Sequence[str], option: st
             held = _known(place) | read
             put(note, {**vars(place), "files": {name: list(mark) for name, mark in held.items()}})
     return warnings
+
+
+def warnings_of(place: AccountPlace, pattern: str, files: Sequence[str], option: str) -> list[str]:
+    """Return the warnings that `remember` would give, and record nothing. Arguments as for `remember`."""
+    known, read = _known(place), _marks(files or [pattern])
+    if read.items() <= known.items():
+        return []
+    new = {name: mark for name, mark in read.items() if name not in known}
+    return _warnings(place, new, option) if known else _warnings(place, new, option, pattern)
 
 
 def charged_before(place: AccountPlace, files: Sequence[str], option: str) -> list[str]:
@@ -89,8 +97,9 @@ def _warnings(place: AccountPlace, new: Mapping[str, Mark], option: str, pattern
     if older is not None and older.shown not in {other.shown for other in others}:
         others.add(older)
     return [
-        f"these files were charged before, in the ledger {other.shown}, to the account {other.account!r}: that "
-        f"spending is not counted here; if that ledger is still in use, name it with {option}"
+        f"these files were charged before, in the ledger {other.shown}, to the account {other.account!r}: what was "
+        f"spent there is not counted here, where another account has a budget of its own; if that ledger is still in use, "
+        f"name it with {option}"
         for other in sorted(others, key=lambda other: (other.shown, other.account, other.ledger))
     ]
 

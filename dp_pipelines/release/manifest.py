@@ -29,6 +29,9 @@ ESTIMATES_FORMAT = "collected reports"
 MADE_UP = "made-up rows: no number here is about real data, and nothing was charged"
 """What is said of such a report, wherever it is shown."""
 
+MADE_UP_TOTALS = "totals and numbers of made-up rows mean nothing: they are as large as the assumptions make them"
+"""What is said of its numbers, where a reader could take them for results."""
+
 NOT_ACCOUNTED = "not accounted across runs"
 """What a manifest says where no ledger remembers the run."""
 
@@ -115,7 +118,7 @@ def of_made_up_rows(content: Mapping[str, Any], assumed: Sequence[str]) -> dict[
         "format": MADE_UP_FORMAT,
         "guarantee": "none is needed: the rows are made up, and no row of the job's files was read",
         "not_covered": ["anything about real rows"],
-        "synthetic": {"words": MADE_UP, "assumed": list(assumed)},
+        "synthetic": {"words": MADE_UP, "totals": MADE_UP_TOTALS, "assumed": list(assumed)},
     }
     return {**content, **nothing}
 

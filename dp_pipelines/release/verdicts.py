@@ -105,7 +105,7 @@ def of_stage(table: pa.Table, stage: Mapping[str, Any]) -> dict[str, Verdict]:
 
 
 def told(table: pa.Table, stage: Mapping[str, Any]) -> dict[str, Verdict]:
-    """The verdicts on a published table: where `having` and `limit` have left rows out, those on all released rows.
+    """The verdicts on a published table, with what else helps: on all released rows, also where `having` has left some out.
 
     Args:
         table: the published table.
@@ -116,14 +116,36 @@ def told(table: pa.Table, stage: Mapping[str, Any]) -> dict[str, Verdict]:
     >>> told(pa.table({"n": [1.0]}), stage)["n"].words
     'of all 9 groups, 3 differ from zero'
     """
+    metrics = _mapping(stage.get("metrics"))
     if _left_out(stage) is None:
-        return of_stage(table, stage)
-    metrics, found = _mapping(stage.get("metrics")), {}
-    for name in table.column_names:
-        verdict = _read(_mapping(_mapping(metrics.get(name)).get("verdict")))
-        if verdict is not None:
-            found[name] = verdict
-    return found
+        found = of_stage(table, stage)
+    else:
+        read = {name: _read(_mapping(_mapping(metrics.get(name)).get("verdict"))) for name in table.column_names}
+        found = {name: verdict for name, verdict in read.items() if verdict is not None}
+    return {
+        name: dataclasses.replace(
+            verdict, words=verdict.words + _advice_on_values(verdict, _mapping(metrics.get(name)))
+        )
+        for name, verdict in found.items()
+    }
+
+
+def _advice_on_values(verdict: Verdict, entry: Mapping[str, Any]) -> str:
+    """Return what else helps a metric of a column most of whose numbers do not pass: the manifest has the advice on its stage.
+
+    >>> short = Verdict(judged="zero", numbers=9, clear=1, by_chance=0.5, words="")
+    >>> _advice_on_values(short, {"statistics": {"sum(price in [0.0, 60.0], values)": {}}})
+    ', or a narrower clamp of its values; a null adds nothing, so check the type that its column is declared with'
+    >>> _advice_on_values(short, {"statistics": {"rows": {}}})
+    ''
+    """
+    statistics = [str(name) for name in _mapping(entry.get("statistics"))]
+    if 2 * verdict.clear >= verdict.numbers or not any("(" in name for name in statistics):
+        return ""
+    sums = any(name.startswith("sum(") for name in statistics)
+    # A bar that is compared with the range is as long beside a narrower one; a clamp that the run chooses is none of the job's.
+    clamp = ", or a narrower clamp of its values" if sums and verdict.judged == "zero" and "bounds" not in entry else ""
+    return f"{clamp}; a null adds nothing, so check the type that its column is declared with"
 
 
 def _beside_noise(published: int, large: Mapping[str, Any]) -> Verdict:
@@ -214,7 +236,7 @@ def nothing_published(stage: Mapping[str, Any], narrowed_by: Sequence[str] = ())
         narrowed_by: what in the job decides which rows are read, in words.
 
     >>> nothing_published({}, ["where", "week = 2026-W01"])
-    'no group was published. Look also at where and week = 2026-W01: they decide which rows are read'
+    'no group was published. Look also at where and week = 2026-W01: they decide which rows are read, and may leave few'
     >>> nothing_published({"selection": {"strategy": "gaussian", "half_keep_users": 65.2}})[:55]
     'no group was published: a group needs about 66 units. U'
     """
@@ -225,7 +247,7 @@ def nothing_published(stage: Mapping[str, Any], narrowed_by: Sequence[str] = ())
     said, rows = "no group was published", ""
     if narrowed_by:
         decide = "they decide" if len(narrowed_by) > 1 else "it decides"
-        rows = f". Look also at {' and '.join(narrowed_by)}: {decide} which rows are read"
+        rows = f". Look also at {' and '.join(narrowed_by)}: {decide} which rows are read, and may leave few"
     if isinstance(half, bool) or not isinstance(half, int | float) or not 0 < half < 1e18:
         return f"{said}{rows}"
     return f"{said}: a group needs about {int(np.ceil(half)):,} units. {WHAT_HELPS}{rows}"

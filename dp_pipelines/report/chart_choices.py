@@ -27,7 +27,10 @@ def row_parts(row: int, keys: Sequence[Key]) -> list[str]:
 
 
 def panels_over_time(published: Published, leader: Numbers) -> list[tuple[list[str], Codes]]:
-    """The groups that get a panel over time: what each is called, and its rows in the order of time."""
+    """The groups that get a panel over time: what each is called, and its rows in the order of time.
+
+    A group without a time, such as that of all other keys, has nothing to draw and gets none.
+    """
     time = published.time
     if time is None or time.days is None:
         return []
@@ -38,8 +41,18 @@ def panels_over_time(published: Published, leader: Numbers) -> list[tuple[list[s
     for chosen in largest_groups(group, leader, LONG if len(first) <= LONG else PANELS):
         rows = np.flatnonzero((group == chosen) & np.isfinite(days))
         rows = rows[np.argsort(days[rows], kind="stable")][-POINTS:]
-        found.append((row_parts(int(first[chosen]), others), rows))
-    return found if any(len(rows) for _, rows in found) else []
+        if len(rows):
+            found.append((row_parts(int(first[chosen]), others), rows))
+    return found
+
+
+def count_groups(published: Published) -> int:
+    """Return how many groups a chart could show: over time, those that have a time."""
+    time = published.time
+    codes, first = groups([key for key in published.keys if key is not time], published.table.num_rows)
+    if time is None or time.days is None:
+        return len(first)
+    return len(np.unique(codes[np.isfinite(time.days[time.codes])]))
 
 
 def panels_of(published: Published, leader: Numbers) -> list[tuple[str, Key, Codes]]:

@@ -116,7 +116,9 @@ def limits(values: Floats, bars: Floats) -> tuple[float, float]:
     return (low, high) if high - low > 1e-100 else (low, low + 1.0)
 
 
-def time_series(series: Series, time: TimeAxis, bounds: tuple[float, float], title: str, *, whole: bool) -> Markup:
+def time_series(
+    series: Series, time: TimeAxis, bounds: tuple[float, float], title: str, *, whole: bool, measure: str = ""
+) -> Markup:
     """One panel: points with error bars, joined where no period between them is missing.
 
     Args:
@@ -125,11 +127,12 @@ def time_series(series: Series, time: TimeAxis, bounds: tuple[float, float], tit
         bounds: the range of the numbers, shared likewise.
         title: for those who do not see the plot.
         whole: whether the panel is as wide as the page.
+        measure: the unit of measure of the numbers, if they have one.
     """
     keep = drawable(series.values, series.bars)
     days, values, bars = series.days[keep], series.values[keep], series.bars[keep]
     drawing = SvgDrawing(WHOLE_HEIGHT if whole else PANEL_HEIGHT)
-    axes = axes_over_time(drawing, time, bounds, whole=whole)
+    axes = axes_over_time(drawing, time, bounds, whole=whole, words=measure)
     truth = None if series.truth is None else series.truth.taken(np.flatnonzero(keep))
     if truth is not None:
         _shaded(axes, [((day, a), (day, b)) for day, a, b in zip(days, *_range_ends(truth, bounds), strict=True)])
@@ -193,6 +196,7 @@ def bar_chart(
     bounds: tuple[float, float] | None = None,
     truth: Truth | None = None,
     estimate_notes: Sequence[str] = (),
+    measure: str = "",
 ) -> Markup:
     """Horizontal bars with error bars, names above them.
 
@@ -205,12 +209,13 @@ def bar_chart(
         bounds: the range of the axis, where several charts share one.
         truth: estimates of the true numbers and their ranges, where there are any.
         estimate_notes: what is written at the right end while estimates are shown.
+        measure: the unit of measure of the numbers, if they have one.
     """
     low, high = limits(values, bars) if bounds is None else bounds
     count = len(names)
     drawing = SvgDrawing(ROW * count + 30)
     axes = drawing.axes(left=4, right=14, top=4, bottom=26, across=(low, high), up=(count, 0))
-    grid_across(axes)
+    grid_across(axes, measure)
     kind: Kind = "" if truth is None else "counted"
     for at, (name, value, note) in enumerate(zip(names, values, notes, strict=True)):
         _lying_bar(axes, at + 0.72, value, kind)

@@ -5,6 +5,7 @@ covered: what is drawn (`charts`, `spread_charts`, `model_charts`).
 """
 
 import itertools
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -34,11 +35,16 @@ LARGEST = 1e100
 """A number beyond this is not drawn: axes are made with floats."""
 
 
+DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
+
 GAP = 14
 """Pixels between two texts of an axis, at least."""
 
 BEFORE: dict[Side, float] = {"start": 0.0, "middle": 0.5, "end": 1.0}
 """Which part of a text lies to the left of its place."""
+
+SHORT_MEASURE = 5
+"""Letters of a unit of measure that stands below an axis, such as EUR."""
 
 AT_THE_EDGE = 4
 """Percent from an edge of a drawing within which a number would be cut in half."""
@@ -81,15 +87,22 @@ def axes_up(
     return axes
 
 
-def grid_across(axes: Axes) -> None:
-    """Thin lines up at round numbers, which stand below, the last with the word for millions; the line of zero is darker."""
+def grid_across(axes: Axes, measure: str = "") -> None:
+    """Thin lines up at round numbers, which stand below, the last with the word for millions; the line of zero is darker.
+
+    Args:
+        axes: get them.
+        measure: the unit of measure; a short one stands with the last number, where there is room for no more.
+    """
     ticks = round_places(min(axes.across), max(axes.across), most=4)
     texts, word = axis_numbers(ticks)
+    unit = measure if width_of(measure) <= SHORT_MEASURE else ""
+    texts[-1] = " ".join(part for part in (texts[-1], word, unit) if part)
     for tick, text in zip(ticks, texts, strict=True):
         axes.lines([((tick, axes.up[0]), (tick, axes.up[1]))], QUIET if tick == 0 else GRID, 0.8)
         at = axes.x(tick)
         side: Side = "start" if at < AT_THE_EDGE else "end" if at > 100 - AT_THE_EDGE else "middle"
-        below(axes, tick, f"{text} {word}" if word and tick == ticks[-1] else text, side)
+        below(axes, tick, text, side)
 
 
 def finite(value: Any) -> float | None:
@@ -165,19 +178,37 @@ def below(axes: Axes, place: float, text: str, side: Side, shown: Shown = "alway
     axes.text(text, (axes.x(place), axes.bottom + 6), side, "below", QUIET, shown=shown)
 
 
-def axes_over_time(drawing: SvgDrawing, time: TimeAxis, bounds: tuple[float, float], *, whole: bool) -> Axes:
+def axes_over_time(
+    drawing: SvgDrawing, time: TimeAxis, bounds: tuple[float, float], *, whole: bool, words: str = ""
+) -> Axes:
     """The axes of one panel over time.
 
     Args:
         drawing: gets them.
         time: the axis.
         bounds: the range of the numbers.
-        whole: whether the panel is as wide as the page.
+        whole: whether the panel is as wide as the page. Else a year is said once, so that days between have room.
+        words: what the numbers are.
     """
     room = (time.last - time.first) * 0.03 or 0.5
-    axes = axes_up(drawing, bounds, (time.first - room, time.last + room))
-    mark_places(axes, time.marks, narrow=NARROW, wide=WIDE if whole else NARROW)
+    axes = axes_up(drawing, bounds, (time.first - room, time.last + room), words=words)
+    mark_places(axes, time.marks if whole else year_once(time.marks), narrow=NARROW, wide=WIDE if whole else NARROW)
     return axes
+
+
+def year_once(marks: Mapping[float, str]) -> dict[float, str]:
+    """Return the texts of days of one year without the year, but for the first; others as they are.
+
+    Args:
+        marks: places with their texts, in rising order.
+
+    >>> year_once({0.0: "2026-01-05", 7.0: "2026-01-12"}), year_once({0.0: "2025-12-29", 7.0: "2026-01-05"})
+    ({0.0: '2026-01-05', 7.0: '01-12'}, {0.0: '2025-12-29', 7.0: '2026-01-05'})
+    """
+    texts = list(marks.values())
+    if not all(DAY.fullmatch(text) for text in texts) or len({text[:4] for text in texts}) != 1:
+        return dict(marks)
+    return {place: text if at == 0 else text[5:] for at, (place, text) in enumerate(marks.items())}
 
 
 def width_of(text: str) -> int:

@@ -20,7 +20,7 @@ from dp_pipelines.report.chart_choices import PANELS, panels_over_time, row_part
 from dp_pipelines.report.charts import bar_chart
 from dp_pipelines.report.figures import Floats, drawable
 from dp_pipelines.report.key_text import joined, label, plain
-from dp_pipelines.report.numbers import ERROR_BAR, error_bar_parts, public_number, with_error_bar
+from dp_pipelines.report.numbers import ERROR_BAR, error_bar_parts, public_number, tick_number, with_error_bar
 from dp_pipelines.report.released_table import Codes, Lists, Numbers, Published, largest_rows
 from dp_pipelines.report.spread_charts import histogram, pairs, quantile_ranges, quantile_series, range_of, spark
 from dp_pipelines.report.time_axis import axis_of_time
@@ -187,12 +187,12 @@ class HistogramLists(BarLists):
     def places(self, entry: Mapping[str, Any], width: int) -> tuple[list[str], list[str]]:
         """See `ListStyle`.
 
-        >>> HistogramLists().places({"edges": [0, 10, 25.5]}, 2), HistogramLists().places({"categories": ["tea", True]}, 2)[0]
-        ((['0 to 10', '10 to 25.5'], ['0', '10', '25.5']), ['tea', 'true'])
+        >>> HistogramLists().places({"edges": [0, 25.5, 9000]}, 2), HistogramLists().places({"categories": ["tea", True]}, 2)[0]
+        ((['0 to 25.5', '25.5 to 9,000'], ['0', '25.5', '9,000']), ['tea', 'true'])
         """
         edges, categories = _declared(entry, "edges"), _declared(entry, "categories")
         if len(edges) == width + 1 and all(_is_number(edge) for edge in edges):
-            texts = [f"{edge:.6g}" for edge in edges]
+            texts = [tick_number(edge) for edge in edges]
             return [f"{a} to {b}" for a, b in itertools.pairwise(texts)], texts
         if len(categories) == width:
             return [label(None if value is None else plain(value), 40) for value in categories], []

@@ -6,6 +6,7 @@ visible and escaped; the same input gives the same bytes; nothing in it but the 
 covered: whether the manifest is true.
 """
 
+import dataclasses
 import math
 import pathlib
 from collections.abc import Mapping, Sequence
@@ -43,6 +44,8 @@ LAWS = {
 HOUSEHOLD = 4
 """The size of the group whose guarantee the page states."""
 
+OF_MADE_UP_ROWS = "Of made-up rows: this number means nothing"
+
 SMOOTH = "Laplace noise by smooth sensitivity"
 """Instead, of a record whose name says that it is a median with such noise."""
 
@@ -74,6 +77,7 @@ def render(
     listed = [name for name in described if name]
     tables = {name: path for name, path in tables.items() if name not in hidden_tables(described)}
     before = mapping(mapping(content.get("ledger")).get("before"))
+    params = mapping(content.get("params"))
     names = [*listed, *sorted(name for name in {*tables, *models} if name not in described)]
     stages = [
         model_section(
@@ -81,7 +85,7 @@ def render(
         )
         if name in models
         else _section(
-            name, described.get(name, {}), tables.get(name), unit, before, presented.read_stage(content, name)
+            name, described.get(name, {}), tables.get(name), unit, before, presented.read_stage(content, name), params
         )
         for name in names
     ]
@@ -104,14 +108,14 @@ def render(
         run_name="" if headline.MADE_RUN_ID.fullmatch(run_id) else run_id,
         drawn=text(mapping(content.get("ledger")).get("drawn")),
         subject=subject_words(stages),
-        params=sorted((str(name), text(value)) for name, value in mapping(content.get("params")).items()),
+        params=sorted((str(name), text(value)) for name, value in params.items()),
         unit=unit_name(unit),
         units=plural(unit),
         exact_unit=unit or "privacy unit",
         so_far=spent_so_far(content),
         made_up=text(mapping(content.get("synthetic")).get("words")),
         assumed=[text(item) for item in sequence(mapping(content.get("synthetic")).get("assumed"))],
-        headlines=headline.first(one for stage in stages for one in stage.get("headlines", [])),
+        headlines=_headlines(stages, made_up=bool(content.get("synthetic"))),
         stages=stages,
         limited=_limited(stages, renamed, unit),
         budget=_budget(content),
@@ -124,6 +128,12 @@ def render(
         job=text(content.get("job")),
         versions=sorted((str(name), text(value)) for name, value in mapping(content.get("versions")).items()),
     )
+
+
+def _headlines(stages: Sequence[Mapping[str, Any]], *, made_up: bool) -> list[headline.Headline]:
+    """Return the numbers at the top of the page. Those of made-up rows say nothing of a true number, and that alone is noted."""
+    found = headline.first(one for stage in stages for one in stage.get("headlines", []))
+    return [dataclasses.replace(one, notes=(OF_MADE_UP_ROWS,)) for one in found] if made_up else found
 
 
 def _drop_repeated(stages: Sequence[Mapping[str, Any]]) -> None:
@@ -156,9 +166,10 @@ def _section(
     unit: str,
     before: Mapping[str, Any],
     shown: Presented,
+    params: Mapping[str, Any],
 ) -> dict[str, Any]:
     with np.errstate(all="ignore"):  # what overflows becomes infinite, and what is infinite is not shown
-        return stage_section(name, stage, path, unit, before, shown)
+        return stage_section(name, stage, path, unit, before, shown, params)
 
 
 def _budget(content: Mapping[str, Any]) -> dict[str, Any]:

@@ -13,8 +13,17 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
+from dp_pipelines.frozen import FrozenMapping
 from dp_pipelines.metrics.base import Metric
-from dp_pipelines.report.chart_choices import LONG, POINTS, RolledUp, panels_of, panels_over_time, row_parts
+from dp_pipelines.report.chart_choices import (
+    LONG,
+    POINTS,
+    RolledUp,
+    count_groups,
+    panels_of,
+    panels_over_time,
+    row_parts,
+)
 from dp_pipelines.report.charts import Series, bar_chart, gaps, heat_map, limits, limits_with_ranges, time_series
 from dp_pipelines.report.figures import Floats, drawable
 from dp_pipelines.report.key_text import joined, visible
@@ -26,7 +35,6 @@ from dp_pipelines.report.released_table import (
     Numbers,
     Published,
     Truth,
-    groups,
     largest_groups,
     largest_rows,
 )
@@ -52,6 +60,7 @@ def charts_of(
     known: Mapping[str, type[Metric] | None],
     rollup: RolledUp | None = None,
     cut: Collection[str] = (),
+    measures: Mapping[str, str] = FrozenMapping({}),
 ) -> list[dict[str, Any]]:
     """What the template shows of each metric with a number in each row.
 
@@ -61,11 +70,22 @@ def charts_of(
         known: what each metric is, where it is known.
         rollup: what tells its numbers apart, where they were made to add up.
         cut: the metrics that the limits may have changed.
+        measures: the unit of measure of each metric that has one.
     """
     panels = panels_over_time(published, leader)
     grid = _grid(published, leader) if is_wide(published) else None
     return [
-        chart_of(metric, published, leader, panels, grid, known.get(metric.name), rollup, counted=metric.name in cut)
+        chart_of(
+            metric,
+            published,
+            leader,
+            panels,
+            grid,
+            known.get(metric.name),
+            rollup,
+            counted=metric.name in cut,
+            measure=measures.get(metric.name, ""),
+        )
         for metric in published.metrics[:MOST_PLOTTED]
     ]
 
@@ -88,6 +108,7 @@ def chart_of(
     rollup: RolledUp | None = None,
     *,
     counted: bool = False,
+    measure: str = "",
 ) -> dict[str, Any]:
     """The chart of one metric: over time, as a heat map, as bars in panels, or as bars.
 
@@ -100,15 +121,20 @@ def chart_of(
         kind: what the metric is, where it is known.
         rollup: as for `charts_of`.
         counted: whether the limits may have changed it.
+        measure: its unit of measure, if it has one.
     """
     whole = kind is not None and kind.whole
     raw = None if rollup is None else rollup.raw.get(metric.name)
     apart = None if raw is None else raw.bars
     heat = None if grid is None else _heat(metric, published, *grid)
-    series = [] if heat is not None else series_over_time(metric, published, panels, whole=whole, apart=apart)
+    series = (
+        []
+        if heat is not None
+        else series_over_time(metric, published, panels, whole=whole, apart=apart, measure=measure)
+    )
     additive = is_additive(kind) and rollup is None
     none: dict[str, Any] = {"panels": [], "bars": None, "rest": ""}
-    bars = none if heat or series else _bars(metric, published, leader, whole=whole, additive=additive)
+    bars = none if heat or series else _bars(metric, published, leader, whole=whole, additive=additive, measure=measure)
     others = [key.name for key in published.keys if key is not published.time]
     together = _sums_over_time(metric, published) if additive else None
     if together is not None:
@@ -125,12 +151,10 @@ def chart_of(
         "leader": leader.name,
         "time": published.time.name if published.time else None,
         "others": others,
-        "groups": len(
-            groups([key for key in published.keys if key is not published.time], published.table.num_rows)[1]
-        ),
+        "groups": count_groups(published),
         "series": series,
         "gaps": any(panel["gaps"] for panel in series),
-        "together": None if together is None else together.chart(metric.name, whole=whole),
+        "together": None if together is None else together.chart(metric.name, whole=whole, measure=measure),
         "heat": heat,
         "ranges": metric.truth is not None and heat is None,
         "finding": finding,
@@ -145,6 +169,7 @@ def series_over_time(
     *,
     whole: bool = False,
     apart: Floats | None = None,
+    measure: str = "",
 ) -> list[dict[str, Any]]:
     """The panels of a metric over time, all on one scale; none where there is no time.
 
@@ -154,6 +179,7 @@ def series_over_time(
         panels: what each panel is called, and its rows in the order of time.
         whole: whether the true numbers are whole.
         apart: error bars by which trends are told, where those of the numbers are not independent.
+        measure: its unit of measure, if it has one.
     """
     time = published.time
     if time is None or time.days is None or not panels:
@@ -178,7 +204,7 @@ def series_over_time(
         series = Series(
             days=days, values=values, bars=bars, notes=notes, truth=truth, estimate_notes=likely if notes else []
         )
-        svg = time_series(series, axis, bounds, title, whole=len(panels) == 1)
+        svg = time_series(series, axis, bounds, title, whole=len(panels) == 1, measure=measure)
         ends = gaps(days[drawable(values, bars)], axis)
         drawn.append({"names": name, "svg": svg, "cut": len(rows) == POINTS, "gaps": bool(ends.any())})
     return drawn
@@ -225,12 +251,13 @@ class SumsOverTime:
     what: str
     scope: str
 
-    def chart(self, name: str, *, whole: bool) -> dict[str, Any] | None:
+    def chart(self, name: str, *, whole: bool, measure: str = "") -> dict[str, Any] | None:
         """Return a small chart of them; None where there are too many.
 
         Args:
             name: of the metric.
             whole: whether the true numbers are whole.
+            measure: its unit of measure, if it has one.
         """
         if len(self.days) > POINTS:
             return None
@@ -240,7 +267,7 @@ class SumsOverTime:
         said = series_words(self.names, self.days, self.values, self.bars, whole=whole)
         series = Series(days=self.days, values=self.values, bars=self.bars, notes=notes)
         title = f"{name} over time, {self.scope[:1].lower()}{self.scope[1:]}: {said}"
-        svg = time_series(series, self.axis, limits(self.values, self.bars), title, whole=False)
+        svg = time_series(series, self.axis, limits(self.values, self.bars), title, whole=False, measure=measure)
         return {"svg": svg, "gaps": bool(gaps(self.days, self.axis).any())}
 
 
@@ -298,7 +325,9 @@ class _Names(Sequence[str]):
         )
 
 
-def _bars(metric: Numbers, published: Published, leader: Numbers, *, whole: bool, additive: bool) -> dict[str, Any]:
+def _bars(
+    metric: Numbers, published: Published, leader: Numbers, *, whole: bool, additive: bool, measure: str
+) -> dict[str, Any]:
     """Bars for each row, in panels where there are two keys, one of which is short."""
     none: dict[str, Any] = {"panels": [], "bars": None, "rest": ""}
     if not published.keys or published.table.num_rows < 2:
@@ -309,7 +338,7 @@ def _bars(metric: Numbers, published: Published, leader: Numbers, *, whole: bool
         if not len(rows):
             return none
         names = [joined(row_parts(int(row), published.keys)) for row in rows]
-        svg = _bar_svg(metric, rows, names, f"The largest {metric.name}", whole=whole)
+        svg = _bar_svg(metric, rows, names, f"The largest {metric.name}", whole=whole, measure=measure)
         return none | {"bars": svg, "rest": _rest(metric, rows, whole=whole, additive=additive)}
     shown = [(name, key, _drawable_rows(metric, rows[:BARS])) for name, key, rows in panels]
     every = np.concatenate([rows for _, _, rows in shown])
@@ -327,6 +356,7 @@ def _bars(metric: Numbers, published: Published, leader: Numbers, *, whole: bool
                 f"{metric.name} of {name}",
                 bounds,
                 whole=whole,
+                measure=measure,
             ),
         }
         for name, key, rows in shown
@@ -347,6 +377,7 @@ def _bar_svg(
     bounds: tuple[float, float] | None = None,
     *,
     whole: bool,
+    measure: str,
 ) -> Markup:
     values, bars = metric.values[rows], metric.bars[rows]
     notes = [shown_number(*pair, whole=whole) for pair in zip(values.tolist(), bars.tolist(), strict=True)]
@@ -356,7 +387,7 @@ def _bar_svg(
     truth = None if metric.truth is None else metric.truth.taken(rows)
     if bounds is None:
         bounds = limits_with_ranges(metric.taken(rows))
-    return bar_chart(names, values, bars, notes, f"{title}: {said}", bounds, truth, estimates_in_words(truth))
+    return bar_chart(names, values, bars, notes, f"{title}: {said}", bounds, truth, estimates_in_words(truth), measure)
 
 
 def estimates_in_words(truth: Truth | None) -> list[str]:

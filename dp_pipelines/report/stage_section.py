@@ -52,10 +52,13 @@ FIRST_ROWS = 200
 ENOUGH = 0.9
 """The part of the numbers of a metric that must stand out of the noise; of fewer the page says how many do."""
 
+OWN_CONDITION = "a where or a window of the job"
+"""What may leave few rows of any job. A manifest does not say whether the job has it."""
+
 ALL, OTHERS = "all", "rest"
 """In a rollup's table: a column that a level does not have, and the row of what is not published."""
 
-PERIODS: Mapping[str, str] = {"week": "weeks of", "month": "months of"}
+PERIODS: Mapping[str, str] = {"week": "weeks from", "month": "months of"}
 """What stands before the first of several times that each begin a week or a month."""
 
 Words = Callable[[str, int], str | None]
@@ -73,6 +76,7 @@ def stage_section(
     unit: str,
     before: Mapping[str, Any] = FrozenMapping({}),
     shown: Presented | None = None,
+    params: Mapping[str, Any] = FrozenMapping({}),
 ) -> dict[str, Any]:
     """What the template shows of a stage.
 
@@ -83,6 +87,7 @@ def stage_section(
         unit: the privacy unit in words.
         before: what the manifest says of the run before.
         shown: how the job wants it to be shown; None: under its own names.
+        params: what the run was given, by name.
 
     Raises:
         OSError, pyarrow.ArrowException: the file cannot be read.
@@ -132,7 +137,9 @@ def stage_section(
     if finest_rows.is_rollup(stage) and order.by == LEVEL:
         section |= {"by": "", "order": "levels, the totals first"}
     section["raw"] = any(metric.name.endswith(RAW) for metric in published.in_order) and finest_rows.is_rollup(stage)
-    section["nothing"] = verdicts.nothing_published(stage).replace(" units. ", f" {plural(unit)}. ", 1)
+    values = sorted((visible(str(key)), text(value)) for key, value in params.items())
+    narrowed_by = [OWN_CONDITION, *(f"{key} = {value}" for key, value in values)]
+    section["nothing"] = verdicts.nothing_published(stage, narrowed_by).replace(" units. ", f" {plural(unit)}. ", 1)
     section["metrics"] = list(dict.fromkeys(column["name"] for column in section["columns"]))
     section["ranges"] = any(column.get("range") for column in section["columns"])
     section["period"] = _period(published)
@@ -168,8 +175,9 @@ def stage_section(
     if published.table.num_rows and (published.metrics or published.lists):
         leader = ranking(published, said | {name: style.name for name, style in styles.items()})
         cut = {name for name in known if may_cut(stage, entries.get(name, {}), known[name], total=False)}
+        measures = {} if shown is None else shown.measures
         section["plots"] = (
-            charts_of(published, leader, known, rollup, cut) if published.keys else []
+            charts_of(published, leader, known, rollup, cut, measures) if published.keys else []
         )  # a total's numbers need none
         section["spreads"] = [
             list_plots(found, styles[found.name], entries.get(found.name, {}), published, leader)
@@ -212,14 +220,16 @@ def _readable(published: Published, stage: Mapping[str, Any]) -> tuple[Published
 
 
 def _period(published: Published) -> str:
-    """The first and the last time in a table, in words; nothing where it has no calendar."""
+    """The first and the last day or month that a table is about, in words; nothing where it has no calendar."""
     time = published.time
     if time is None or time.days is None or time.counted:
         return ""
     codes = np.unique(time.codes)
     codes = codes[np.isfinite(time.days[codes])]
     first, last = (int(codes[at(time.days[codes])]) for at in (np.argmin, np.argmax))
-    return f"{PERIODS.get(time.whole, 'from')} {time.short(first)} to {time.short(last)}"
+    # A date that begins a week stands for all of it, so that the period ends six days later.
+    end = str(np.datetime64(int(time.days[last]) + 6, "D")) if time.whole == "week" else time.short(last)
+    return f"{PERIODS.get(time.whole, 'from')} {time.short(first)} to {end}"
 
 
 def turn_words(published: Published) -> str:

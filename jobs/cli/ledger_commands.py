@@ -8,6 +8,7 @@ import argparse
 import dataclasses
 import datetime
 import pathlib
+import shlex
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -283,7 +284,7 @@ def _both(account: Account) -> str:
 
 
 def _show(given: argparse.Namespace) -> None:
-    _, book = _opened(given)
+    file, book = _opened(given)
     if given.csv:
         sys.stdout.write(shown_ledger.to_csv(book))
         return
@@ -295,23 +296,35 @@ def _show(given: argparse.Namespace) -> None:
         print(summary.as_json({**told, "tunings": tunings}))
         return
     out = summary.console(sys.stdout)
-    others = sorted({tuning.account for tuning in book.state.tunings} - set(book.state.accounts))
+    looked_at = sorted({tuning.account for tuning in book.state.tunings} - set(book.state.accounts))
+    names = [*book.state.accounts, *book.state.answers, *looked_at]
+    wanted = names if file is None else [file.job.dataset]
     out.print(f"ledger   {shown(book.shown)} · {book.head.seq} events · head {book.head.hash[:16]}")
-    for account in book.state.accounts.values():
+    for name, account in book.state.accounts.items():
+        if name not in wanted:
+            continue
         out.print()
         shown_ledger.show_account(book, account, out)
     for answered in answers:
+        if answered["account"] not in wanted:
+            continue
         out.print()
         out.print(
             f"[bold]{shown(answered['account'])}[/bold] · kind {answered['kind']} · neighbours: {answered['neighbours']}"
         )
         for line in answers_commands.lines_of(answered):
             out.print(f"  {escape(line)}", soft_wrap=True)
-    for name in others:
+    opened = {*book.state.accounts, *book.state.answers}
+    for name in looked_at if file is None else sorted({*wanted} - opened):
         out.print()
         out.print(f"[bold]{shown(name)}[/bold] · no account yet")
         for tuning in export.tunings_to_json(book, name):
             out.print(f"  {shown_ledger.look_in_words(tuning)}", soft_wrap=True)
+    if others := len({*names} - {*wanted}):
+        out.print()
+        where = shown(shlex.quote(shown_ledger.near(book.shown)))
+        accounts = "1 other account: it is" if others == 1 else f"{others} other accounts: they are"
+        out.print(f"this ledger has {accounts} shown by dp-pipelines ledger show --ledger {where}", soft_wrap=True)
 
 
 def _accounts(book: Ledger) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""Tells, beside a plan, what its account has left, and whether a run would be refused now.
+"""Tells, beside a plan, what its account has left, whether a run would be refused now, and where its files were charged before.
 
 In: a job file and, where its files were checked, the request. Out: a line. Holds: a ledger is opened only if its file is beside
 the job; the run is admitted on trial, as `run` does before it asks, which writes nothing; a ledger that cannot be used
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from dp_pipelines.accounting.shown_costs import left_number, spent_number
 from dp_pipelines.errors import BudgetError, DpError, LedgerError, RequestError
 from dp_pipelines.jobs.request.request import Request
+from dp_pipelines.jobs.run.charged_elsewhere import charged_elsewhere
 from dp_pipelines.jobs.spec.job_file import JobFile
 from dp_pipelines.ledger import default_places
 
@@ -21,15 +22,17 @@ if TYPE_CHECKING:
 
 
 def in_words(file: JobFile, request: Request | None) -> str:
-    """Return what the account of a job has left; empty if no ledger is beside the job.
+    """Return what the account of a job has left, and which other accounts its files were charged to; empty if neither is known.
 
     Args:
         file: the job.
         request: of its checked files; None says what is left and no more.
     """
     place = default_places.beside(file.path)
-    if file.job.parties is not None or not pathlib.Path(place).exists():
+    if file.job.parties is not None:
         return ""
+    if not pathlib.Path(place).exists():
+        return "" if request is None else "; ".join(charged_elsewhere(request, ""))
     try:
         return _in_words(file.job.dataset, place, request)
     except DpError as error:
@@ -46,16 +49,24 @@ def _in_words(dataset: str, place: str, request: Request | None) -> str:
         account = ledger.state.accounts.get(dataset)
         if account is None:
             ledger.refuse_answers(dataset)
-            return (
+            opened = (
                 f"the ledger has no account {dataset!r} yet; the first run opens it with this job's budget as its cap"
             )
+            return "; ".join([opened, *_elsewhere(request, ledger)])
         if account.window is not None and request is None:
             return f"{dataset!r}: each window has a budget of its own; give the parameters with --param"
         budget = export.budget_of(account, "" if request is None else request.window_name)
         cap, left = budget["cap"], budget["left"]
         parts = [f"{name} {left_number(left[name])} of {spent_number(cap[name])}" for name in cap]
         words = f"{dataset!r}: {' and '.join(parts)} left"
-        return words if request is None else f"{words}; {_on_trial(request, ledger)}"
+        return (
+            words if request is None else "; ".join([words, _on_trial(request, ledger), *_elsewhere(request, ledger)])
+        )
+
+
+def _elsewhere(request: Request | None, ledger: "Ledger") -> list[str]:
+    """Return warnings about other accounts that were charged for the same files; none where the files were not checked."""
+    return [] if request is None else charged_elsewhere(request, ledger.state.ledger)
 
 
 def _on_trial(request: Request, ledger: "Ledger") -> str:

@@ -91,7 +91,7 @@ def doubts_of(charge: "NewCharge") -> list[str]:
         doubts.append(
             f"this job has a plan of its own, but differs from {name} " + (f"only in {words}" if words else "in no key")
         )
-    return [*doubts, *summary.warnings_of(charge.plan.to_json())]
+    return [*charge.elsewhere, *doubts, *summary.warnings_of(charge.plan.to_json())]
 
 
 def price_of(charge: "NewCharge") -> str:

@@ -17,11 +17,14 @@ from dp_pipelines.jobs.request.preview import looked_at
 from dp_pipelines.jobs.request.request import Request
 from dp_pipelines.jobs.run import frozen_plans, plan_cache
 from dp_pipelines.jobs.run.run import plan_of
-from dp_pipelines.jobs.spec.job_file import JobFile, Stage
+from dp_pipelines.jobs.sources import event_window
+from dp_pipelines.jobs.spec.job_file import Job, JobFile, Stage
 from dp_pipelines.jobs.terminal import output
 from dp_pipelines.planning import unmeasured_limits
 from dp_pipelines.query.query import Query
 from dp_pipelines.query.train_model import TrainModel
+from dp_pipelines.release.manifest import unit_in_words
+from dp_pipelines.report.words.budget_notes import budget_notes
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -34,6 +37,7 @@ class ShownPlan:
         groups: what groups of the wanted sizes are guaranteed.
         request: of the checked files; None where they were not checked.
         notes: what to say of stages beside their plan, by name.
+        of_budget: what to say of the size of the budget.
     """
 
     stages: Mapping[str, Query | TrainModel]
@@ -41,6 +45,7 @@ class ShownPlan:
     groups: tuple[GroupGuarantee, ...]
     request: Request | None
     notes: Mapping[str, str]
+    of_budget: Sequence[str] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Return the plan as JSON values, with what a group of the first size is guaranteed."""
@@ -94,7 +99,15 @@ def planned(file: JobFile, given: Sequence[str], groups: Sequence[int] = (), *, 
         groups=guaranteed,
         request=request,
         notes=_notes(file, stages),
+        of_budget=_of_budget(file.job),
     )
+
+
+def _of_budget(job: Job) -> list[str]:
+    """Return what to say of the size of a job's budget."""
+    expected = None if job.expect is None else job.expect.units
+    unit = event_window.in_words(unit_in_words(job.unit), job)
+    return budget_notes(job.budget.epsilon, job.budget.delta, unit, expected)
 
 
 def _notes(file: JobFile, stages: Mapping[str, Query | TrainModel]) -> dict[str, str]:
@@ -133,6 +146,6 @@ def print_plan(shown: ShownPlan, *, in_json: bool, explain: bool = False, above:
             return
         if above:
             print(above)
-        summary.print_plan(plan, sys.stdout, notes=shown.notes, account=account)
+        summary.print_plan(plan, sys.stdout, notes=shown.notes, account=account, of_budget=shown.of_budget)
         if explain:
             summary.print_explanation(plan, sys.stdout)

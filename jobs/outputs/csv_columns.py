@@ -125,6 +125,24 @@ def columns_of(names: Sequence[str], layout: CsvLayout, *, interval: bool) -> li
     return [column for name in names for column in (name, *after.get(name, ()))]
 
 
+def columns_with_decimals(schema: pa.Schema, layout: CsvLayout, *, interval: bool) -> list[str]:
+    """Return the columns of a file whose cells are numbers that may have a decimal separator.
+
+    Args:
+        schema: of the published table.
+        layout, interval: as for `cells_of`.
+
+    >>> numbers = NumberColumns(value="n", stddev="n_stddev", whole=True)
+    >>> schema = pa.schema([("k", pa.string()), ("n", pa.float64()), ("n_stddev", pa.float64()), ("at", pa.time64("us"))])
+    >>> columns_with_decimals(schema, CsvLayout(keys=("k",), numbers=(numbers,)), interval=True)
+    ['n', 'n_stddev', 'n_from', 'n_to']
+    """
+    fractional = {field.name for field in schema if pa.types.is_floating(field.type) or pa.types.is_decimal(field.type)}
+    ends = {end for numbers in layout.numbers if numbers.value in fractional for end in numbers.interval}
+    columns = columns_of(schema.names, layout, interval=interval)
+    return [name for name in columns if name in (fractional if name in schema.names else ends)]
+
+
 def cells_of(table: pa.Table, layout: CsvLayout, *, rounded: bool, interval: bool) -> dict[str, pa.Array]:
     """Return the cells of a table by column, in the order of the file.
 

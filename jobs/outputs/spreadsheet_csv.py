@@ -1,4 +1,4 @@
-"""CSV for spreadsheets: rounded numbers, intervals of the noise, a grid, another delimiter, a byte order mark.
+"""CSV for spreadsheets: rounded numbers, intervals of the noise, a grid, another delimiter or decimal mark, a byte order mark.
 
 In: a Parquet file of a release, the options of a job. Out: a CSV file. Holds: the bytes depend on the released table and the
 options alone; without options they are those of `CsvText`; what the options cannot do is refused by public facts, before
@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet
 
 from dp_pipelines.jobs.outputs import text_tables
-from dp_pipelines.jobs.outputs.csv_columns import CsvLayout, cells_of, columns_of
+from dp_pipelines.jobs.outputs.csv_columns import CsvLayout, cells_of, columns_of, columns_with_decimals
 from dp_pipelines.jobs.outputs.text_tables import CsvText, in_quotation_marks, write_lines
 from dp_pipelines.jobs.outputs.wide_table import SEPARATOR, combinations, grid_of
 
@@ -46,6 +46,7 @@ class SpreadsheetCsv(CsvText):
         wide: whether there is a column for each value of the last key; then there are no standard deviations, which mostly are
             the same in all cells.
         delimiter: the character between cells.
+        decimal: the decimal separator of numbers. Lists are JSON and keep the point.
         bom: whether the file begins with a byte order mark.
     """
 
@@ -54,6 +55,7 @@ class SpreadsheetCsv(CsvText):
     interval: bool = False
     wide: bool = False
     delimiter: str = ","
+    decimal: str = "."
     bom: bool = False
 
     def refused_options(self, schema: pa.Schema) -> Iterator[tuple[str, str, str]]:
@@ -107,9 +109,13 @@ class SpreadsheetCsv(CsvText):
         columns = columns_of(schema.names, self.layout, interval=self.interval)
         return [name for name in columns if name not in left_out]
 
-    @property
-    def _digits(self) -> dict[str, bool]:
-        return {"rounded": self.rounded, "interval": self.interval}
+    def _cells(self, table: pa.Table) -> dict[str, pa.Array]:
+        """Return the cells of rows by column."""
+        cells = cells_of(table, self.layout, rounded=self.rounded, interval=self.interval)
+        if self.decimal != ".":
+            for name in columns_with_decimals(table.schema, self.layout, interval=self.interval):
+                cells[name] = pc.replace_substring(cells[name], ".", self.decimal)
+        return cells
 
     def _width(self, values: int, repeated: list[str]) -> int:
         """Return how many columns a grid has."""
@@ -152,12 +158,12 @@ class SpreadsheetCsv(CsvText):
                 return
             self._write_header(columns_of(file.schema_arrow.names, self.layout, interval=self.interval), sink)
             for batch in file.iter_batches(batch_size=text_tables.ROWS):
-                self._write_cells([*cells_of(pa.table(batch), self.layout, **self._digits).values()], sink)
+                self._write_cells([*self._cells(pa.table(batch)).values()], sink)
 
     def _write_grid(self, table: pa.Table, sink: BinaryIO) -> None:
         """Write a table as a grid."""
         keys, grid = self.layout.keys, grid_of([table.column(key) for key in self.layout.keys])
-        cells = cells_of(table, self.layout, **self._digits)
+        cells = self._cells(table)
         before = {key: cells[key] for key in keys[:-1]}
         numbers = {name: cells[name] for name in self._repeated(table.schema)}
         self._write_header(grid.names(list(before), list(numbers)), sink)

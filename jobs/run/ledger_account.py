@@ -15,6 +15,7 @@ from typing import Any
 from dp_pipelines.accounting.shown_costs import spent_number
 from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs.request.request import Request
+from dp_pipelines.jobs.run.charged_elsewhere import charged_elsewhere, charged_files
 from dp_pipelines.jobs.runners import processes
 from dp_pipelines.jobs.sources import event_window
 from dp_pipelines.ledger import default_places, release_list, rules, sources, units
@@ -55,6 +56,7 @@ class NewCharge:
             `filter`).
         opens_account: whether the account will be opened, with the job's budget as its cap.
         repeats: what `Book.repeats` says of it, if its plan is charged already.
+        elsewhere: warnings about other accounts that were charged for the same files.
     """
 
     request: Request
@@ -63,6 +65,7 @@ class NewCharge:
     left: tuple[float, float] | None
     opens_account: bool
     repeats: str = ""
+    elsewhere: tuple[str, ...] = ()
 
 
 class Book:
@@ -137,8 +140,12 @@ class Book:
         """
         name, window = self._request.file.job.dataset, self._request.window_name
         account = None if self._ledger is None else self._ledger.state.accounts.get(name)
+        known_as = "" if self._ledger is None else self._ledger.state.ledger
+        elsewhere = tuple(charged_elsewhere(self._request, known_as))
         if self._ledger is None or account is None:
-            return NewCharge(request=self._request, plan=plan, released=(), left=None, opens_account=True)
+            return NewCharge(
+                request=self._request, plan=plan, released=(), left=None, opens_account=True, elsewhere=elsewhere
+            )
         state, released = self._ledger.state, dict[str, ReleasedJob]()
         for run in reversed(list(state.runs_of(name))):
             block = state.plans[name, run.window, run.plan]
@@ -153,6 +160,7 @@ class Book:
             left=None if account.rule == FILTER else (units.epsilon_of(left.epsilon), units.delta_of(left.delta)),
             opens_account=False,
             repeats=repeats,
+            elsewhere=elsewhere,
         )
 
     def repeats(self, run_id: str) -> str:
@@ -270,7 +278,7 @@ class Book:
         job = self._request.file.job
         if self._ledger is None:  # it will be made
             return 1
-        for pattern, files in self._sources():
+        for pattern, files in charged_files(self._request):
             self._ledger.refuse_foreign(job.dataset, pattern, files)
         if job.dataset not in self._ledger.state.accounts:  # its cap will be the job's budget
             return 1
@@ -287,7 +295,7 @@ class Book:
         if self._ledger is None:
             self._ledger = self._opened_or_created()
         if job.dataset not in self._ledger.state.accounts:
-            for pattern, files in self._sources():
+            for pattern, files in charged_files(self._request):
                 self._ledger.refuse_foreign(job.dataset, pattern, files)  # or the account would be opened for nothing
             try:
                 _open_account(self._ledger, self._request)
@@ -335,7 +343,7 @@ class Book:
         if self._ledger is None:
             self._ledger = self._opened_or_created()
         job, seen = self._request.file.job, []
-        for pattern, files in self._sources():
+        for pattern, files in charged_files(self._request):
             self._ledger.refuse_foreign(job.dataset, pattern, files)
             seen += [pattern, *sources.behind_links(pattern, files)]
         self._ledger.note_tuning(
@@ -343,15 +351,8 @@ class Book:
             grid=grid, who=who, sources=seen, command=command,
         )  # fmt: skip
 
-    def _sources(self) -> list[tuple[str, tuple[str, ...]]]:
-        """The pattern of each table that is read, with its files."""
-        folder, read = str(self._request.file.path.parent), self._request.sources
-        patterns = [source.pattern for source in self._request.file.job.sources.values()]
-        named = ((sources.absolute(pattern, folder), source) for pattern, source in zip(patterns, read, strict=True))
-        return [(sources.covering(pattern, source.files), source.files) for pattern, source in named]
-
     def _with_sources(self, ledger: Ledger) -> Ledger:
-        dataset, read = self._request.file.job.dataset, self._sources()
+        dataset, read = self._request.file.job.dataset, charged_files(self._request)
         for pattern, files in read:  # of several tables none becomes the account's where another is somebody else's
             ledger.refuse_foreign(dataset, pattern, files)
         place = default_places.AccountPlace(account=dataset, ledger=ledger.state.ledger, shown=ledger.shown)

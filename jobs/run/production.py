@@ -210,7 +210,7 @@ class Production:
                     staging.mark_made_up(path)
             published_files = {**published_files, staging.MADE_UP_NOTICE: folder / staging.MADE_UP_NOTICE}
             published_files[staging.MADE_UP_NOTICE].write_text(
-                "\n".join([f"{manifest.MADE_UP}.", *self.made_up, ""]), encoding="utf-8"
+                "\n".join([f"{manifest.MADE_UP}.", f"{manifest.MADE_UP_TOTALS}.", *self.made_up, ""]), encoding="utf-8"
             )
         else:  # no text file could say that its rows are made up
             if notes := self.request.outputs.notes(published_files):

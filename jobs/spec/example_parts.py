@@ -170,7 +170,7 @@ PARTS: dict[str, tuple[str, ...]] = {
     ),
     "OutputsModel": ("{files: [csv, jsonl]}", '{files: [{csv: {rounded: true, delimiter: ";", bom: true}}]}'),
     "SpreadsheetFile": ("{csv: {rounded: true, interval: true}}",),
-    "SpreadsheetOptions": ('{rounded: true, interval: true, wide: true, delimiter: ";", bom: true}',),
+    "SpreadsheetOptions": ('{rounded: true, interval: true, wide: true, delimiter: ";", decimal: ",", bom: true}',),
     "EventWindow": ("{column: SOLD_AT, days: 7, param: week}",),
     "LookupModel": (
         "{parquet: stores.parquet, on: STORE}",

@@ -42,6 +42,10 @@ class SpreadsheetOptions(JobModel):
         ),
     ] = False
     delimiter: Annotated[str, Field(description="The character between cells, e.g. ';' or a tab.")] = ","
+    decimal: Annotated[
+        Literal[".", ","],
+        Field(description="The decimal separator of numbers; with a comma, the delimiter must be another character."),
+    ] = "."
     bom: Annotated[bool, Field(description="Whether the file begins with a byte order mark, which Excel needs.")] = (
         False
     )
@@ -53,6 +57,9 @@ class SpreadsheetOptions(JobModel):
         if not plain or mark.isalnum() or mark in IN_CELLS:
             message = "must be one ASCII character, and no letter, digit, quotation mark, backslash or part of a number or time"
             raise RequestError(field="delimiter", message=message, hint='write e.g. delimiter: ";", or "\\t" for a tab')
+        if self.decimal == mark:
+            message = f"must not be the delimiter, and both are {mark!r}"
+            raise RequestError(field="decimal", message=message, hint='add delimiter: ";" beside it')
         return self
 
 

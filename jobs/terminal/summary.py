@@ -61,8 +61,9 @@ def warnings_of(plan: Mapping[str, Any]) -> list[str]:
 
 
 def print_plan(
-    plan: Mapping[str, Any], stream: TextIO, *, notes: Mapping[str, str] = FrozenMapping({}), account: str = ""
-) -> None:
+    plan: Mapping[str, Any], stream: TextIO, *, notes: Mapping[str, str] = FrozenMapping({}), account: str = "",
+    of_budget: Sequence[str] = (),
+) -> None:  # fmt: skip
     """A plan as `dp-pipelines plan` shows it.
 
     Args:
@@ -70,6 +71,7 @@ def print_plan(
         stream: where to.
         notes: what to say of stages beside, by name.
         account: what the account has left, in words.
+        of_budget: what to say of the size of the budget.
     """
     out = console(stream)
     runs = plan.get("runs", 1)
@@ -80,6 +82,8 @@ def print_plan(
     out.print(
         f"accounted  epsilon {spent_number(spent['epsilon'])}, delta {spent_number(spent['delta'])}" + _for_runs(runs)
     )
+    for words in of_budget:
+        out.print(f"[bold]note:[/bold]      {escape(shown(words))}")
     if runs > 1:
         which = "one run  " if plan.get("split", "constant") == "constant" else "first run"
         out.print(f"{which}  epsilon {spent_number(one['epsilon'])}, delta {spent_number(one['delta'])}")
@@ -457,6 +461,7 @@ def print_release(
     out = console(stream)
     manifest = read_manifest(folder) or read_made_up(folder) or {}
     made_up = manifest.get("synthetic") or {}
+    of_totals = [str(made_up["totals"])] if "totals" in made_up else []
     if made_up:
         out.print(f"[bold]{escape(str(made_up.get('words')).upper())}[/bold]")
         out.print()
@@ -473,7 +478,7 @@ def print_release(
     narrowed_by = [*where, *(f"{name} = {value}" for name, value in manifest.get("params", {}).items())]
     for stage in sorted(stages, key=lambda name: declared.index(name) if name in entries else len(declared)):
         table = folder / f"{stage}.parquet"
-        print_stage(table, out, entries.get(stage, {}), notes_of(manifest, stage), narrowed_by)
+        print_stage(table, out, entries.get(stage, {}), [*of_totals, *notes_of(manifest, stage)], narrowed_by)
     for name in files:
         if name.endswith("/evaluation.json"):
             _print_model(folder / name, out)

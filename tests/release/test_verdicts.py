@@ -60,6 +60,30 @@ def test_home_runs_of_which_none_exceeds_its_bar_are_said_to_be_noise() -> None:
     assert words == f"1 of 13 differs from zero; 0.7 would by chance: {advice}"
 
 
+def test_advice_names_nulls_and_clamps_only_where_they_matter() -> None:
+    def said(kind: str, statistic: str, clear: bool = False, **more: Any) -> str:
+        numbers = table([100.0 if clear else 0.1], [1.0 if kind == "sum" or clear else 100.0])
+        return verdicts.told(numbers, stage(kind, statistics={statistic: {}}, **more))["m"].words
+
+    clamp, null = "or a narrower clamp of its values", "a null adds nothing"
+    total = said("sum", "sum(price in [0.0, 60.0], values)")
+    assert clamp in total
+    assert null in total
+    assert clamp not in said("sum", "sum(price in [0.0, 60.0], values)", bounds=[0.0, 60.0]), "the run chose it"
+    mean = said("mean", "sum(price in [0.0, 60.0], values)", range=list(RANGE))
+    assert (clamp in mean, null in mean) == (False, True)
+    orders = said("count", "rows")
+    assert (clamp in orders, null in orders) == (False, False)
+    assert orders.endswith("more budget")
+    fine = said("sum", "sum(price in [0.0, 60.0], values)", clear=True)
+    assert (clamp in fine, null in fine) == (False, False)
+
+
+def test_the_manifest_has_the_advice_on_the_stage_alone() -> None:
+    entry = stage("sum", statistics={"sum(price in [0.0, 60.0], values)": {}})
+    assert verdicts.of_stage(table([0.1], [1.0]), entry)["m"].words.endswith("more budget")
+
+
 @given(st.lists(st.floats(0, 1e4), min_size=1, max_size=30))
 def test_means_are_judged_by_the_length_of_their_bars(stddevs: list[float]) -> None:
     found = verdict([0.0] * len(stddevs), stddevs, stage("mean", range=list(RANGE)))

@@ -198,6 +198,12 @@ def test_the_unit_has_a_name_and_each_limit_names_its_metric(tmp_path: pathlib.P
     assert words.count("CUSTOMER_ID") == 1  # where the exact unit is told
 
 
+def test_rows_without_a_unit_are_said_to_count_nowhere_and_never_how_many_there_are(tmp_path: pathlib.Path) -> None:
+    words = Page(page(tmp_path, groceries(), manifest() | {"privacy_unit": "value of customer_id"})).words
+    dropped = "Rows that belong to no customer , because it is null there, are dropped and counted in no number."
+    assert f"{dropped} How many there are is not published." in words
+
+
 def test_nothing_is_said_where_all_is_well_and_a_warning_stands_at_its_metric(tmp_path: pathlib.Path) -> None:
     assert "differ from zero" not in Page(page(tmp_path, by_city(5), stage())).words
     noisy = by_city(5) | metric("revenue", [1.0] * 5, 5e6)
@@ -482,7 +488,7 @@ def test_rows_that_do_not_add_up_to_a_total_say_why(tmp_path: pathlib.Path) -> N
 @pytest.mark.parametrize(
     ("name", "values", "words"),
     [
-        ("week", ["2026-01-05", "2026-01-12"], "weeks of 2026-01-05 to 2026-01-12"),
+        ("week", ["2026-01-05", "2026-01-12"], "weeks from 2026-01-05 to 2026-01-18"),
         ("week", ["2026-01-05", "2026-01-13"], "from 2026-01-05 to 2026-01-13"),
         ("day", ["2026-01-05", "2026-01-12"], "from 2026-01-05 to 2026-01-12"),
         ("week", ["2026-W02", "2026-W03"], "from 2026-W02 to 2026-W03"),
@@ -494,6 +500,41 @@ def test_dates_that_begin_weeks_or_months_stand_for_them(
 ) -> None:
     read = Page(page(tmp_path, {name: values, **metric("orders", [500.0, 600.0])}, stage()))
     assert f"orders by {name}, {words}" in read.words
+
+
+def test_a_panel_over_days_names_some_between_its_ends_and_the_year_once(tmp_path: pathlib.Path) -> None:
+    texts = Page(page(tmp_path, groceries(12, 3))).inside("svg", "text")
+    below = [text for text in texts if re.fullmatch(r"(\d{4}-)?\d{2}-\d{2}", text)]
+    assert below[:3] == ["2026-01-05", "02-16", "03-09"]
+
+
+def test_an_axis_names_the_unit_of_measure_of_its_numbers(tmp_path: pathlib.Path) -> None:
+    of_euros = {"presentation": {"stages": {"weekly": {"metrics": {"orders": {"measure": "EUR"}}}}}}
+    sold = {"city": ["Ulm", "Bonn"], **metric("orders", [12000.0, 8000.0])}
+    for table, places in ((groceries(12, 1), {"EUR"}), (sold, {"10,000 EUR"})):
+        keys = [name for name in table if name in ("city", "product", "week")]
+        described = manifest(stages=[{**manifest()["stages"][0], "partition_by": keys}])
+        assert places <= set(Page(page(tmp_path, table, described | of_euros)).inside("svg", "text"))
+        assert not any("EUR" in text for text in Page(page(tmp_path, table, described)).inside("svg", "text"))
+
+
+def test_the_group_of_all_other_keys_has_no_panel_over_time(tmp_path: pathlib.Path) -> None:
+    weeks = ["2026-W01", "2026-W02", "2026-W03"]
+    table = {
+        "country": ["DE"] * 3 + ["FR"] * 3 + [None],
+        "week": weeks * 2 + [None],
+        "country_week_is_other": [False] * 6 + [True],
+        **metric("orders", [500.0] * 6 + [9000.0]),
+    }
+    described = {"name": "weekly", "partition_by": ["country", "week"], "metrics": {"orders": {"kind": "count"}}}
+    read = Page(page(tmp_path, table, manifest(stages=[described])))
+    assert sorted(
+        name for plot in read.plots for name in ("DE", "FR", "all others") if f"of {name} over time" in plot
+    ) == [
+        "DE",
+        "FR",
+    ]
+    assert "all others" in read.words, "the table has it"
 
 
 def test_a_caption_speaks_of_a_missing_time_only_where_one_is(tmp_path: pathlib.Path) -> None:
@@ -542,7 +583,7 @@ def test_a_page_of_three_stages_of_312_rows_is_not_large(tmp_path: pathlib.Path)
     content = manifest(stages=[{**described, "name": name} for name in names])
     html = render(content, dict.fromkeys(names, tmp_path / "weekly.parquet"))
     assert html.count(' data-notes="') == 3 * (3 * 6 + 2)  # each point of each chart says its number
-    assert len(html.encode()) < 520_000
+    assert len(html.encode()) < 530_000
 
 
 def test_more_than_one_and_one_agree_in_number(tmp_path: pathlib.Path) -> None:

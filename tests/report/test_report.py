@@ -183,6 +183,10 @@ def test_an_empty_table_says_that_nothing_was_published_and_not_why(tmp_path: pa
     words = Page(page(tmp_path, empty)).words
     assert "No group was published: a group needs about 204 customers. Use larger groups" in words
     assert "does not mean that there was nothing" in words
+    alone = Page(page(tmp_path, empty, manifest(params={}))).words
+    assert "Look also at a where or a window of the job: it decides which rows are read, and may leave few." in alone
+    dated = Page(page(tmp_path, empty, manifest(params={"week": "2026-W01"}))).words
+    assert "a where or a window of the job and week = 2026-W01: they decide which rows are read" in dated
 
 
 def test_a_stage_without_a_table_is_named() -> None:
@@ -406,7 +410,7 @@ def test_a_report_is_drawn_without_a_library_for_plots(tmp_path: pathlib.Path) -
 def test_results_come_before_what_protects_them_and_one_sentence_leads_there(whole: str) -> None:
     words = Page(whole).words
     parts = (
-        "orders, revenue and mean_price by product and week, weeks of 2026-01-05 to 2026-03-23",
+        "orders, revenue and mean_price by product and week, weeks from 2026-01-05 to 2026-03-29",
         "Sum of the 108 groups shown",
         "random noise was added",
         "orders : the number",

@@ -15,6 +15,7 @@ from dp_pipelines.ledger import export
 from dp_pipelines.release.manifest import unit_in_words
 from dp_pipelines.report.attack_odds import example, factor, found_at_most, in_a_hundred, one_in
 from dp_pipelines.report.numbers import cost_number, left_cost_number
+from dp_pipelines.report.words.budget_notes import budget_notes
 
 if TYPE_CHECKING:
     from dp_pipelines.ledger.ledger import Ledger
@@ -49,6 +50,8 @@ def protected(job: Job, epsilon: float, delta: float) -> Iterator[Block]:
             f"Delta, {cost_number(delta)}, is what may be missing from that statement: at most 1 in {one_in(delta)}, by "
             "which the probability of any outcome may differ beyond the factor."
         )
+    for note in budget_notes(epsilon, delta, unit, None if job.expect is None else job.expect.units):
+        yield f"{note[:1].upper()}{note[1:]}."
     yield "From whom, and from whom not:"
     between = () if job.parties is None else job.parties.build().words
     yield Listed(

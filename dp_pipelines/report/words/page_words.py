@@ -20,11 +20,11 @@ def subject_words(stages: Sequence[Mapping[str, Any]]) -> str:
         stages: the sections of the page, of tables and of models.
 
     >>> weekly = {"name": "weekly", "file": "weekly.parquet", "metrics": ["orders", "revenue"], "keys": ["city", "week"],
-    ...           "period": "weeks of 2026-01-05 to 2026-03-23"}
+    ...           "period": "weeks from 2026-01-05 to 2026-03-29"}
     >>> subject_words([weekly])
-    'orders and revenue by city and week, weeks of 2026-01-05 to 2026-03-23'
+    'orders and revenue by city and week, weeks from 2026-01-05 to 2026-03-29'
     >>> subject_words([weekly, {"name": "returns", "model": True, "file": None}])
-    '1 table (weekly) and 1 model (returns), weeks of 2026-01-05 to 2026-03-23'
+    '1 table (weekly) and 1 model (returns), weeks from 2026-01-05 to 2026-03-29'
     """
     tables = [stage for stage in stages if stage.get("file")]
     models = [stage["name"] for stage in stages if stage.get("model")]

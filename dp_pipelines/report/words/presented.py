@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from dp_pipelines.frozen import FrozenMapping
 from dp_pipelines.metrics.base import RAW
 from dp_pipelines.query.range_columns import ENDS
 from dp_pipelines.report.pages import mapping, text
@@ -28,11 +29,13 @@ class Presented:
     Args:
         title, description: for readers; empty if there is none.
         labels: by metric, its name on the page with its unit of measure.
+        measures: by metric and by its name on the page, its unit of measure.
     """
 
     title: str
     description: str
     labels: Mapping[str, str]
+    measures: Mapping[str, str] = FrozenMapping({})
 
     def columns(self, table: pa.Table, keys: Collection[str]) -> dict[str, str]:
         """Return the names that columns of a table get; empty if two would be the same.
@@ -73,12 +76,17 @@ def read_stage(content: Mapping[str, Any], stage: str) -> Presented:
     {'revenue': 'Revenue (EUR)', 'hours': 'hours (h)'}
     """
     entry = mapping(mapping(mapping(content.get(ENTRY)).get("stages")).get(stage))
-    labels = {}
+    labels: dict[str, str] = {}
+    measures: dict[str, str] = {}
     for name, said in mapping(entry.get("metrics")).items():
         label, measure = text(mapping(said).get("label")), text(mapping(said).get("measure"))
         if label or measure:
             labels[str(name)] = (label or str(name)) + (f" ({measure})" if measure else "")
-    return Presented(title=text(entry.get("title")), description=text(entry.get("description")), labels=labels)
+        if measure:
+            measures |= {str(name): measure, labels[str(name)]: measure}
+    return Presented(
+        title=text(entry.get("title")), description=text(entry.get("description")), labels=labels, measures=measures
+    )
 
 
 def renamed_stage(stage: Mapping[str, Any], columns: Mapping[str, str]) -> dict[str, Any]:

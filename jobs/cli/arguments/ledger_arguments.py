@@ -38,8 +38,9 @@ SHOW_EPILOG = """examples:
   dp-pipelines ledger show weekly.yaml
   dp-pipelines ledger show weekly.yaml --csv > spent.csv
 
-Prints what is used and left of each account, and one line for each release: the day of its draw (UTC), who ran it, job file,
-stages and metrics, what was charged, and the folder. With --csv or --json the same for programs.
+Prints what is used and left of the account that the job charges, and one line for each release: the day of its draw (UTC), who
+ran it, job file, stages and metrics, what was charged, and the folder. Without a job it shows every account of the ledger. With
+--csv or --json it gives every account to programs.
 """
 RAISE_EPILOG = """examples:
   dp-pipelines ledger raise weekly.yaml --epsilon 8 --delta 1e-5

@@ -91,6 +91,33 @@ def test_more_accounts_and_other_rules_fit_into_one_ledger(fresh: Shop, call: Ca
     assert shown["accounts"][1]["budgets"][""]["left"] == {"epsilon": 2.0, "delta": 1e-5}
 
 
+def test_of_a_job_its_own_account_is_shown_and_how_to_see_the_others(fresh: Shop, call: Call) -> None:
+    ledger = fresh.folder / DEFAULT_NAME
+    assert call("ledger", "init", fresh.job).code == 0
+    alone = call("ledger", "show", fresh.job).out
+    assert "other account" not in alone
+    more = ["--ledger", ledger, "--epsilon", 2, "--delta", "1e-5", "--unit", "user"]
+    assert call("ledger", "init", *more, "--dataset", "monthly").code == 0
+    own = call("ledger", "show", fresh.job).out
+    assert "shop · protects each" in own
+    assert "monthly" not in own
+    line = own.splitlines()[-1]
+    assert line.startswith("this ledger has 1 other account: it is shown by dp-pipelines ledger show --ledger ")
+    every = call(*line.partition(" by dp-pipelines ")[2].split()).out
+    assert "shop · protects each" in every
+    assert "monthly · protects each" in every
+    assert "other account" not in every
+
+
+def test_a_job_without_an_account_is_said_to_have_none_yet(fresh: Shop, call: Call) -> None:
+    assert call("ledger", "init", fresh.job).code == 0
+    fresh.write(dataset="new")
+    own = call("ledger", "show", fresh.job).out
+    assert "new · no account yet" in own
+    assert "shop · protects each" not in own
+    assert "this ledger has 1 other account" in own
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

@@ -251,6 +251,28 @@ def test_a_plan_that_foresees_empty_tables_is_asked_about_and_no_ledger_is_made_
     assert shop.left() == []
 
 
+def test_a_run_in_another_folder_over_files_that_were_charged_before_is_asked_about(shop: Shop, call: Call) -> None:
+    """A ledger is beside its job: a job in another folder would start with a full budget."""
+    assert call("run", shop.job, "--output", shop.folder / "out").code == 0
+    copied = Shop(shop.folder / "elsewhere")
+    copied.folder.mkdir()
+    copied.write(source={"parquet": str(shop.folder / "data/*.parquet")})
+    copied.without_ledger()
+    words = f"were charged before, in the ledger {shop.folder / DEFAULT_NAME}, to the account 'shop'"
+    with terminal("run", copied.job, "--output", copied.folder / "a") as process:
+        assert process.read_until(ASKED)
+        process.type("n\n")
+        assert process.end() == 2
+    assert words in process.shown
+    assert not (copied.folder / DEFAULT_NAME).exists()
+    planned = call("plan", copied.job)
+    assert words in planned.out
+    assert not (copied.folder / DEFAULT_NAME).exists()
+    assert words not in call("plan", shop.job).out
+    assert call("run", copied.job, "--output", copied.folder / "a").code == 0
+    assert words not in call("plan", copied.job).out, "it is said until a run has recorded the files"
+
+
 def test_nobody_is_asked_about_a_plan_that_is_charged_or_about_another_job(shop: Shop, call: Call) -> None:
     shop.write(budget={"epsilon": 8.0, "delta": 1e-5, "runs": 2})
     assert call("run", shop.job, "--output", shop.folder / "first", "--run-id", "one").code == 0
@@ -305,4 +327,6 @@ def test_a_release_without_partitions_names_what_decides_which_rows_are_read(sho
     of_a_store(shop)
     said = call("run", shop.job, "--output", shop.folder / "one", "--run-id", "one", "--param", "store=77")
     assert said.code == 0
-    assert "Look also at where and store = 77: they decide which rows are read" in said.out
+    assert "Look also at where and store = 77: they decide which rows are read, and may leave few" in said.out
+    page = (shop.folder / "one" / "report.html").read_text()
+    assert "Look also at a where or a window of the job and store = 77: they decide which rows" in page

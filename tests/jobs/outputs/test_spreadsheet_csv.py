@@ -6,6 +6,8 @@ In: tables like those that are published, with hostile keys. Out: cells. Not cov
 
 import csv
 import dataclasses
+import datetime
+import decimal
 import itertools
 import pathlib
 import string
@@ -419,6 +421,50 @@ TAKEN = {*string.ascii_letters, *string.digits, *"\"'`\\+-.:\n\r\0", "", ";;", "
 def test_a_mark_that_cells_hold_is_no_delimiter(mark: str) -> None:
     with pytest.raises(RequestError, match="must be one ASCII character"):
         SpreadsheetOptions._separates_cells(SpreadsheetOptions.model_construct(delimiter=mark))  # type: ignore[operator]
+
+
+def test_a_decimal_comma_is_in_numbers_alone_and_reads_back_as_the_same_number(tmp_path: pathlib.Path) -> None:
+    table = pa.table(
+        {
+            "k": ["a.b", '1.5;"'],
+            "at": pa.array([datetime.time(1, 2, 3, 500_000), None]),
+            "d": pa.array([decimal.Decimal("1.25"), None]),
+            "x": [0.5, 1e-7],
+            "orders": [2.5, -1e300],
+            "orders_stddev": [0.25, 1.5],
+            "list": pa.array([[1.5, 2.0], None]),
+        }
+    )
+    layout = CsvLayout(keys=("k",), numbers=(ORDERS,))
+    path, _ = written(tmp_path, table, layout, interval=True, delimiter=";", decimal=",")
+    header, first, second = rows_of(path, ";")
+    cells = dict(zip(header, first, strict=True))
+    assert (cells["k"], cells["at"], cells["list"]) == ("a.b", "01:02:03.500000", "[1.5,2]")
+    assert (cells["d"], cells["x"], cells["orders"], cells["orders_stddev"]) == ("1,25", "0,5", "2,5", "0,25")
+    assert (cells["orders_from"], cells["orders_to"]) == ("2,01", "2,99")
+    assert second[0] == '1.5;"'
+    read = duckdb.sql(f"FROM read_csv('{path}', delim = ';', decimal_separator = ',')").fetchall()
+    assert [row[header.index("orders")] for row in read] == table["orders"].to_pylist()
+    rounded, _ = written(tmp_path, table, layout, rounded=True, wide=False, delimiter=";", decimal=",")
+    assert dict(zip(*rows_of(rounded, ";")[:2], strict=True))["orders_stddev"] == "0,25"
+
+
+def test_a_grid_has_decimal_commas_too(tmp_path: pathlib.Path) -> None:
+    path, _ = written(tmp_path, grid_table(), wide=True, delimiter=";", decimal=",")
+    header, *body = rows_of(path, ";")
+    assert {cell for row in body for cell in row[1:] if cell} == {
+        f"{place},3" for place in range(grid_table().num_rows)
+    }
+    point, _ = written(tmp_path, grid_table(), wide=True, delimiter=";")
+    assert rows_of(point, ";")[0] == header, "headings are as they were"
+
+
+def test_a_decimal_separator_that_is_the_delimiter_is_refused() -> None:
+    for said in ({"decimal": ","}, {"decimal": ",", "delimiter": ","}):
+        with pytest.raises(ValueError, match="decimal: must not be the delimiter") as error:
+            OutputsModel.model_validate({"files": [{"csv": said}]})
+        assert 'add delimiter: ";"' in str(error.value)
+    OutputsModel.model_validate({"files": [{"csv": {"decimal": ",", "delimiter": ";"}}]})
 
 
 def test_options_that_are_all_left_out_are_none() -> None:

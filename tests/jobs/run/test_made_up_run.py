@@ -5,6 +5,7 @@ are spread (`test_synthetic_rows`).
 """
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -63,6 +64,28 @@ def test_a_report_of_made_up_rows_says_so_everywhere_and_opens_no_ledger(fresh: 
     tables = list(out.glob("*.parquet"))
     assert tables
     assert {pa.parquet.read_schema(path).metadata[b"dp_pipelines"] for path in tables} == {b"made-up rows"}
+
+
+def test_where_a_total_is_printed_it_is_said_to_mean_nothing(fresh: Shop, call: Call) -> None:
+    total = {"partition_by": [], "bounds": {"max_contributions_per_partition": 4}, "metrics": {"n": {"kind": "count"}}}
+    out = fresh.folder / "made-up"
+    said = call("run", fresh.write(stages={"total": {"kind": "aggregate", **total}}), "--output", out, "--synthetic")
+    assert manifest.MADE_UP_TOTALS in said.out.partition("total · total")[2]
+    page = (out / "report.html").read_text()
+    (number,) = re.findall(r"<dl class=.headlines.>.*?</dl>", page, re.DOTALL)
+    assert "Of made-up rows: this number means nothing." in number
+    assert "in truth" not in number
+    assert "The total over made-up rows: it means nothing." in page
+    assert manifest.MADE_UP_TOTALS in (out / "MADE-UP-ROWS.txt").read_text()
+    assert json.loads((out / "manifest.json").read_text())["synthetic"]["totals"] == manifest.MADE_UP_TOTALS
+
+
+def test_a_release_says_nothing_of_made_up_rows(shop: Shop, call: Call) -> None:
+    total = {"partition_by": [], "bounds": {"max_contributions_per_partition": 4}, "metrics": {"n": {"kind": "count"}}}
+    out = shop.folder / "real"
+    said = call("run", shop.write(stages={"total": {"kind": "aggregate", **total}}), "--output", out)
+    assert said.code == 0
+    assert "made-up" not in said.out + (out / "report.html").read_text()
 
 
 def test_no_reader_of_releases_takes_it_for_one(shop: Shop, call: Call) -> None:

@@ -243,3 +243,21 @@ def test_the_options_on_the_page_are_a_job(shop: Shop) -> None:
     shop.write(stages={"weekly": BOTH_KEYS}, **yaml.safe_load(text))
     found = check(job_file.load(str(shop.job)), ()).outputs.spreadsheets["weekly"]
     assert (found.rounded, found.interval, found.wide, found.delimiter, found.bom) == (True, True, True, ";", True)
+
+
+def test_decimal_commas_say_the_same_numbers_and_need_another_delimiter(shop: Shop, call: Call) -> None:
+    shop.write(stages={"weekly": BOTH_KEYS}, outputs=options(delimiter=";", decimal=","))
+    said = run(shop, call, "one")
+    assert (said.code, said.err) == (0, "")
+    out = shop.folder / "one"
+    header, *body = read(out / "weekly.csv", ";")
+    place = header.index("revenue")
+    wanted = duckdb.sql(f"SELECT revenue FROM '{out / 'weekly.parquet'}'").fetchall()
+    assert [float(cells[place].replace(",", ".")) for cells in body] == [number for (number,) in wanted]
+    assert any("," in cells[place] for cells in body)
+    shop.write(stages={"weekly": BOTH_KEYS}, outputs=options(decimal=","))
+    refused = call("plan", shop.job)
+    assert refused.code == 2
+    assert (
+        "outputs.files.0.csv.decimal: must not be the delimiter, and both are ','; add delimiter: \";\"" in refused.err
+    )
