@@ -19,6 +19,7 @@ from dp_pipelines.jobs.outputs.spreadsheet_csv import MARK
 from dp_pipelines.jobs.request.request import check
 from dp_pipelines.jobs.spec import job_file
 from dp_pipelines.report.numbers import rounded_cells
+from tests.helpers.extension_folders import needs
 from tests.helpers.source import ROOT
 from tests.jobs.conftest import Said, Shop, stage
 
@@ -197,6 +198,7 @@ def test_a_grid_that_is_too_wide_is_written_row_by_row_with_a_note(
     assert f"weekly.csv {note}" in said.out
 
 
+@needs("describe")
 def test_made_up_rows_are_in_no_text_and_describe_names_the_format(shop: Shop, call: Call) -> None:
     weekly = stage(partitions={"public": [["p0"], ["p1"]]})
     shop.write(
