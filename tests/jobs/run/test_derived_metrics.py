@@ -47,7 +47,7 @@ def test_what_is_computed_is_no_part_of_a_plan_or_of_a_run(shop: Shop) -> None:
 
 def test_a_run_publishes_what_is_computed_in_its_table_its_page_and_its_copies(shop: Shop, call: Call) -> None:
     derived = {"basket": BASKET | {"label": "Basket", "measure": "EUR"}, "twice": TWICE}
-    shop.write(stages=computing(derived), outputs={"files": ["csv"]})
+    shop.write(stages=computing(derived), outputs={"files": [{"csv": {"rounded": True}}]})
     said = call("run", shop.job, "--output", shop.folder / "out")
     assert (said.code, said.err) == (0, "")
     assert "basket" in said.out
@@ -70,7 +70,12 @@ def test_a_run_publishes_what_is_computed_in_its_table_its_page_and_its_copies(s
         "2 * revenue / orders + 1, computed from",
     ):
         assert words in page
-    assert "basket_noise_high" in (shop.folder / "out" / "weekly.csv").read_text().partition("\n")[0]
+    header, first, *_ = (shop.folder / "out" / "weekly.csv").read_text().splitlines()
+    cells = dict(zip(header.split(","), first.split(","), strict=True))
+    of_basket = [cells[f'"basket{end}"'] for end in ends]
+    assert [len(cell) <= 6 for cell in of_basket] == [True] * 3  # as few digits as the page has
+    assert float(of_basket[1]) <= numbers["basket_noise_low"][0]
+    assert float(of_basket[2]) >= numbers["basket_noise_high"][0]
 
 
 def test_a_released_job_gets_computed_numbers_for_free(shop: Shop, call: Call) -> None:
