@@ -22,6 +22,9 @@ from dp_pipelines.query.rollup import LEVEL, REST
 from dp_pipelines.release import finest_rows, shown_rows, verdicts
 from dp_pipelines.report import clamp_warnings, compare_text
 from dp_pipelines.report.chart_choices import finest, rolled_up, rollup_order
+from dp_pipelines.report.derived import derived_cells, derived_columns
+from dp_pipelines.report.derived.derived_cells import DerivedCells
+from dp_pipelines.report.derived.derived_columns import is_only_shown
 from dp_pipelines.report.key_text import visible
 from dp_pipelines.report.list_charts import ListStyle, list_plots, number_cells, style_of
 from dp_pipelines.report.numbers import error_bar_parts, public_number
@@ -54,6 +57,9 @@ ENOUGH = 0.9
 
 OWN_CONDITION = "a where or a window of the job"
 """What may leave few rows of any job. A manifest does not say whether the job has it."""
+
+NONE = "-"
+"""What stands in a text for no number."""
 
 ALL, OTHERS = "all", "rest"
 """In a rollup's table: a column that a level does not have, and the row of what is not published."""
@@ -134,6 +140,10 @@ def stage_section(
     order = printed_order(published, said, FIRST_ROWS, best=best, order_by=order_by)
     readable, words = _readable(published, stage)
     section |= table_of(readable, styles, entries, order, known, words)
+    computed = list(derived_cells.cells_of(published.table, stage, order.rows))
+    section["computed"] = bool(computed)
+    section["only_here"] = [one.name for one in computed if is_only_shown(stage, one.name)]
+    _append_computed(section, computed)
     if finest_rows.is_rollup(stage) and order.by == LEVEL:
         section |= {"by": "", "order": "levels, the totals first"}
     section["raw"] = any(metric.name.endswith(RAW) for metric in published.in_order) and finest_rows.is_rollup(stage)
@@ -188,7 +198,7 @@ def stage_section(
     ]
     for plot in (*section["plots"], *section["spreads"]):
         plot |= {"about": legend.pop(plot["metric"], {"words": "", "bar": None, "warnings": []})}
-    section["legend"] = list(legend.values())
+    section["legend"] = [*legend.values(), *derived_legend(stage, computed)]
     section["unplotted"] = [metric.name for metric in published.metrics[MOST_PLOTTED:] if published.keys]
     section["unplotted"] += [found.name for found in published.lists[MOST_PLOTTED:]]
     return section
@@ -421,6 +431,34 @@ def table_of(
         "latest": order.latest,
         "noise": any(cell.get("noise") for column in columns for cell in column["cells"]),
     }
+
+
+def _append_computed(section: dict[str, Any], computed: Sequence[DerivedCells]) -> None:
+    """Add the columns of numbers that are computed from released ones to those of a table."""
+    for one in computed:
+        estimates = [""] * len(one.values) if one.estimates is None else one.estimates
+        cells = [
+            {"bar": None, "noise": "", "interval": interval, "unsure": unsure}
+            | {"value": None if value == NONE else value, "estimate": "–" if estimate == NONE else estimate}
+            for value, interval, unsure, estimate in zip(one.values, one.intervals, one.unsure, estimates, strict=True)
+        ]
+        section["columns"].append({"name": one.name, "label": "", "bins": False, "cells": cells})
+        if one.ranges is not None:
+            ranges = [{"range": "–" if said == NONE else said} for said in one.ranges]
+            section["columns"].append(
+                {"name": one.name, "label": HEADING, "bins": False, "range": True, "cells": ranges}
+            )
+    for at, row in enumerate(section["body"]):
+        row["cells"] = [column["cells"][at] for column in section["columns"]]
+
+
+def derived_legend(stage: Mapping[str, Any], computed: Sequence[DerivedCells]) -> list[dict[str, Any]]:
+    """Return the entries of a legend for numbers that are computed from released ones."""
+    said = dict(zip(mapping(stage.get(derived_columns.ENTRY)), derived_columns.lines(stage), strict=True))
+    return [
+        {"name": one.name, "words": said[one.name].removeprefix(f"{one.name}: "), "bar": None, "warnings": []}
+        for one in computed
+    ]
 
 
 def _range_column(name: str, truth: Truth, cells: Sequence[dict[str, Any]]) -> dict[str, Any]:

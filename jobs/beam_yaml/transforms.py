@@ -91,6 +91,7 @@ class _RowsToRelease(beam.PTransform):
         self._file = from_query.read(content, self._name, pathlib.Path.cwd())
         if not self.takes_lists_in_files:
             _refuse_files(self._file)
+        _refuse_computed(self._file)
 
     def expand(self, pcoll: beam.PCollection[Any]) -> beam.PCollection[Any]:
         """Rows to tables, the release, tables to rows."""
@@ -328,6 +329,21 @@ def _refuse_files(file: JobFile) -> None:
         ):
             message = "is not taken from another program: a file would be read as the user of the expansion service"
             raise RequestError(field=f"partitions.{key}", message=message, hint="list the keys under public")
+
+
+def _refuse_computed(file: JobFile) -> None:
+    """Refuse what is computed from a published table, which a pipeline has none of.
+
+    Raises:
+        RequestError: a stage computes something.
+    """
+    for stage in file.job.stages.values():
+        for name in stage.derived if isinstance(stage, Stage) else ():
+            message, hint = (
+                "is computed from a published table, and not in a pipeline",
+                "compute it with what comes out",
+            )
+            raise RequestError(field=f"metrics.{name}", message=message, hint=hint)
 
 
 def _refuse_place(output: Any) -> None:

@@ -86,7 +86,8 @@ def compare(earlier: tuple[JobFile, ShownPlan], later: tuple[JobFile, ShownPlan]
     """
     (old, old_plan), (new, new_plan) = earlier, later
     said = [one.job.model_dump(mode="json", exclude_defaults=True) for one in (old, new)]
-    before, after = (dict(flat_fields(one)) for one in said)
+    written = (presentation.with_derived(one.job, dump) for one, dump in zip((old, new), said, strict=True))
+    before, after = (dict(flat_fields(one)) for one in written)
     keys = [*after, *(key for key in before if key not in after)]
     changes = {
         key: (before.get(key, ABSENT), after.get(key, ABSENT)) for key in keys if before.get(key) != after.get(key)

@@ -287,7 +287,7 @@ def _report(given: argparse.Namespace, rest: list[str]) -> int:
     from dp_pipelines.jobs.cli import report_command
 
     if given.csv is not None:
-        done = report_command.write_csv(given.folders, given.csv, given.output or given.job)
+        done = report_command.write_csv(given.folders, given.csv, given.output, given.job)
     else:
         done = report_command.write_page(given.folders, given.output, given.job)
     with output.printing(f"{done}; {output.LOST}"):

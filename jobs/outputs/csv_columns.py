@@ -6,11 +6,12 @@ page of the release; a cell depends on the numbers of its own row alone. Not cov
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 
+from dp_pipelines.frozen import FrozenMapping
 from dp_pipelines.jobs.outputs.text_tables import csv_texts_of, in_quotation_marks
 from dp_pipelines.metrics.base import ERROR_BAR
 from dp_pipelines.query.compare import number_columns
@@ -19,6 +20,7 @@ from dp_pipelines.query.query import Query
 from dp_pipelines.query.range_columns import range_columns
 from dp_pipelines.report.compare_text import FILE as COMPARISON
 from dp_pipelines.report.compare_text import comparison_cells
+from dp_pipelines.report.derived.derived_columns import column_names
 from dp_pipelines.report.numbers import rounded_cells
 from dp_pipelines.report.range_text import range_cells
 
@@ -51,6 +53,7 @@ class CsvLayout:
     Args:
         keys: say which partition a row is of.
         numbers: the released ones.
+        derived: the columns of numbers that are computed from released ones: a value and both ends, or an estimate and both.
         compared: the columns of numbers of a comparison of arms.
         levels, ranks: whether the table has several levels of partitions, or the best ones only.
         other: whether one partition is that of all keys that are not listed.
@@ -59,6 +62,7 @@ class CsvLayout:
 
     keys: tuple[str, ...]
     numbers: tuple[NumberColumns, ...] = ()
+    derived: tuple[tuple[str, ...], ...] = ()
     compared: tuple[str, ...] = ()
     levels: bool = False
     ranks: bool = False
@@ -66,12 +70,13 @@ class CsvLayout:
     listed: Sequence[Sequence[Any]] | None = None
 
 
-def layout_of(query: Query, *, all_rows: bool = True) -> CsvLayout:
+def layout_of(query: Query, *, all_rows: bool = True, derived: Collection[str] = ()) -> CsvLayout:
     """Return which columns of a stage's table are what.
 
     Args:
         query: of the stage.
         all_rows: whether the job publishes all rows of the table.
+        derived: names of what is computed from released numbers.
 
     >>> from dp_pipelines import ContributionBounds, Count
     >>> query = Query(privacy_unit="customer", partition_by=("region", "week"), metrics={"orders": Count()},
@@ -91,6 +96,11 @@ def layout_of(query: Query, *, all_rows: bool = True) -> CsvLayout:
     return CsvLayout(
         keys=tuple(query.published_keys),
         numbers=tuple(numbers),
+        derived=tuple(
+            columns[start : start + 3]
+            for columns in (column_names(name, ranged=query.kept is not None) for name in derived)
+            for start in range(0, len(columns), 3)
+        ),
         levels=query.rollup is not None,
         ranks=query.best is not None,
         other=query.other_column is not None,
@@ -98,16 +108,21 @@ def layout_of(query: Query, *, all_rows: bool = True) -> CsvLayout:
     )
 
 
-def layouts_of(queries: Mapping[str, Query], shown: Mapping[str, object]) -> dict[str, CsvLayout]:
+def layouts_of(
+    queries: Mapping[str, Query],
+    shown: Mapping[str, object],
+    derived: Mapping[str, Collection[str]] = FrozenMapping({}),
+) -> dict[str, CsvLayout]:
     """Return the layout of every published table, by its name.
 
     Args:
         queries: by stage.
         shown: the stages of which some rows are not published.
+        derived: names of what is computed from released numbers, by stage.
     """
     layouts = {}
     for name, query in queries.items():
-        layouts[name] = layout_of(query, all_rows=name not in shown)
+        layouts[name] = layout_of(query, all_rows=name not in shown, derived=derived.get(name, ()))
         if query.compare is not None:
             compared = number_columns(query.compare.intervals)
             layouts[f"{name}.{COMPARISON}"] = CsvLayout(keys=(query.compare.by,), compared=compared)
@@ -166,6 +181,8 @@ def cells_of(table: pa.Table, layout: CsvLayout, *, rounded: bool, interval: boo
     made: dict[str, pa.Array] = {}
     for numbers in layout.numbers:
         made |= _rounded(table, numbers) if rounded else _as_published(table, numbers)
+    for derived in layout.derived if rounded else ():
+        made |= _range_cells(table, derived, whole=False)
     if rounded and layout.compared:
         rows = [comparison_cells(row) for row in table.select(list(layout.compared)).to_pylist()]
         made |= {name: pa.array([row[name] for row in rows], pa.string()) for name in layout.compared}
@@ -216,12 +233,17 @@ def _rounded(table: pa.Table, numbers: NumberColumns) -> dict[str, pa.Array]:
         alone = [rounded_cells(0.0, stddev)[1] for stddev in stddevs]
         cells[numbers.stddev] = pa.array(alone, pa.string())
     if numbers.ends is not None:
-        three = [
-            range_cells(*(math.nan if number is None else number for number in row), whole=numbers.whole)
-            for row in zip(*(table.column(name).to_pylist() for name in numbers.ends), strict=True)
-        ]
-        cells |= {name: pa.array([row[place] for row in three], pa.string()) for place, name in enumerate(numbers.ends)}
+        cells |= _range_cells(table, numbers.ends, whole=numbers.whole)
     return cells
+
+
+def _range_cells(table: pa.Table, names: Sequence[str], *, whole: bool) -> dict[str, pa.Array]:
+    """Return the cells of a number and both ends of its range, rounded."""
+    three = [
+        range_cells(*(math.nan if number is None else number for number in row), whole=whole)
+        for row in zip(*(table.column(name).to_pylist() for name in names), strict=True)
+    ]
+    return {name: pa.array([row[place] for row in three], pa.string()) for place, name in enumerate(names)}
 
 
 def _part(row: Any, place: int) -> str:

@@ -215,8 +215,9 @@ def check(file: JobFile, given: Sequence[str], held: source_files.Source | None 
     clamps.check(file, joined, schemas)
     of_queries, of_tasks = queries(file, schemas, values), tasks(file, units, source.files)
     shown = having.bind(file, of_queries, schemas, values)
+    formulas = {name: presentation.formulas_of(job.stages[name]) for name in of_queries}
     published = published_schemas(
-        of_queries, schemas, [name for name, rows in shown.items() if rows.leaves is not None]
+        of_queries, schemas, [name for name, rows in shown.items() if rows.leaves is not None], formulas
     )
     units = {name: units[name].reading(query.columns) for name, query in of_queries.items() if name in units}
     refuse_nested(file, {**units, **{name: task.unit for name, task in of_tasks.items()}})
@@ -242,7 +243,9 @@ def check(file: JobFile, given: Sequence[str], held: source_files.Source | None 
         window=window,
         tables=tables.reading(columns) if tables is not None else None,
         shown=shown,
-        outputs=_placed(file, lambda: outputs.bind(file, published, csv_columns.layouts_of(of_queries, shown), values)),
+        outputs=_placed(
+            file, lambda: outputs.bind(file, published, csv_columns.layouts_of(of_queries, shown, formulas), values)
+        ),
     )
 
 

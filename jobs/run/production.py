@@ -6,6 +6,8 @@ and who may see it (`ledgered_run`, `run`).
 """
 
 import dataclasses
+import hashlib
+import json
 import pathlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -33,6 +35,7 @@ from dp_pipelines.planning.stage import StagePlan
 from dp_pipelines.query.contribution_bounds import ContributionBounds
 from dp_pipelines.release import gate, manifest, ranges, shown_rows, staging, verdicts
 from dp_pipelines.release.kept_shares import JOINED
+from dp_pipelines.report.derived import derived_columns
 from dp_pipelines.training.kept_draws import Draws
 
 if TYPE_CHECKING:
@@ -43,6 +46,9 @@ SHOWN = f"shown{staging.UNFINISHED}"
 
 RANGED = f"ranged{staging.UNFINISHED}"
 """The folder of the tables that are published with the ranges of their numbers."""
+
+DERIVED = "derived"
+"""How the folders of tables begin that are published with numbers that are computed from released ones."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -188,6 +194,7 @@ class Production:
                         entry["within"] = list(phases.within_of(self.plan.queries[described["name"]].metrics[name]))
         published_files = self._shown(content["stages"], folder, files)
         published_files |= self._with_ranges(content["stages"], folder, published_files, published)
+        published_files |= self._with_derived(content["stages"], folder, published_files)
         # What the numbers are worth is said of all that was released, also where fewer rows are shown.
         content["stages"] = verdicts.with_verdicts(content["stages"], files)
         if self.plan.trained:
@@ -286,6 +293,23 @@ class Production:
             published[name] = folder / RANGED / name
             published[name].parent.mkdir(mode=0o700, exist_ok=True)
             ranges.write(files[name], published[name], query, found)
+        return published
+
+    def _with_derived(
+        self, stages: Sequence[dict[str, Any]], folder: pathlib.Path, files: Mapping[str, pathlib.Path]
+    ) -> dict[str, pathlib.Path]:
+        """The files of stages that compute something from released numbers, with its columns; their entries say how."""
+        published = {}
+        for described in stages:
+            formulas = presentation.formulas_of(self.request.file.job.stages.get(described["name"]))
+            if not formulas:
+                continue
+            name = f"{described['name']}.parquet"
+            # A retry may compute something else: that costs nothing, so a run id does not fix it.
+            digest = hashlib.sha256(json.dumps(formulas).encode()).hexdigest()[:16]
+            published[name] = folder / f"{DERIVED}-{digest}{staging.UNFINISHED}" / name
+            published[name].parent.mkdir(mode=0o700, exist_ok=True)
+            described[derived_columns.ENTRY] = derived_columns.write(files[name], published[name], described, formulas)
         return published
 
 

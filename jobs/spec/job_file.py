@@ -9,6 +9,8 @@ plan costs (`dp_pipelines.planning`).
 import contextlib
 import copy
 import datetime
+import functools
+import operator
 import pathlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -18,6 +20,7 @@ from pydantic import (
     ConfigDict,
     Discriminator,
     Field,
+    PrivateAttr,
     Tag,
     ValidationError,
     create_model,
@@ -27,7 +30,7 @@ from pydantic import (
 from dp_pipelines import checks, extensions
 from dp_pipelines.auto_bounds import joint_bounds, partition_bound
 from dp_pipelines.errors import RequestError, nearest
-from dp_pipelines.jobs.spec import extension_keys, stage_keys, validation_errors, yaml_lines
+from dp_pipelines.jobs.spec import derived_models, extension_keys, stage_keys, validation_errors, yaml_lines
 from dp_pipelines.jobs.spec.base_models import (
     JobModel,
     NamesOrNone,
@@ -40,8 +43,9 @@ from dp_pipelines.jobs.spec.base_models import (
 from dp_pipelines.jobs.spec.budget_models import BudgetModel, EventWindow
 from dp_pipelines.jobs.spec.content import Content, Path
 from dp_pipelines.jobs.spec.declared import DeclaredFields, DeclaredModel, descriptions, first_sentence, made_of
+from dp_pipelines.jobs.spec.derived_models import DERIVED, DerivedModel
 from dp_pipelines.jobs.spec.extension_keys import OUTPUT, READER, OutputKeys, SourceKey
-from dp_pipelines.jobs.spec.metric_models import MetricModel
+from dp_pipelines.jobs.spec.metric_models import MODELS, MetricModel
 from dp_pipelines.jobs.spec.output_models import OutputsModel, with_outputs
 from dp_pipelines.jobs.spec.party_models import PartiesModel
 from dp_pipelines.jobs.spec.presentation import Description, Title
@@ -158,6 +162,11 @@ SaidRollup = Annotated[
 """Levels, alone or with the shares of each."""
 
 
+if not TYPE_CHECKING:
+    StageMetric = Annotated[functools.reduce(operator.or_, (*MODELS.values(), *DERIVED)), Field(discriminator="kind")]
+    """A metric of a stage, or what is computed from these."""
+
+
 @made_of(Query, leave_out=("privacy_unit", "row_id", "group", "windows", "level", "parties"))
 class Stage(OverUnits, DeclaredFields):
     """One partitioned release."""
@@ -170,6 +179,10 @@ class Stage(OverUnits, DeclaredFields):
     )
     bounds: Annotated[Bounds, _OrAuto(), Field(description=descriptions(Query)["bounds"])] = Bounds.model_validate(AUTO)
     rollup: Annotated[SaidRollup | None, Field(description=descriptions(Query)["rollup"])] = None
+    if not TYPE_CHECKING:
+        metrics: Annotated[dict[str, StageMetric], Field(description=descriptions(Query)["metrics"])] = Field(
+            default_factory=dict
+        )
     having: Annotated[
         str | None,
         Field(
@@ -188,10 +201,29 @@ class Stage(OverUnits, DeclaredFields):
         ),
     ] = None
 
+    _derived: dict[str, DerivedModel] = PrivateAttr(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _split_derived(self) -> "Stage":
+        """Keep what is computed from released numbers apart: no dump, plan or digest of a job has it."""
+        metrics: Mapping[str, MetricModel | DerivedModel] = self.metrics
+        derived = {name: metric for name, metric in metrics.items() if isinstance(metric, DerivedModel)}
+        if derived:
+            self.__dict__["metrics"] = {name: metric for name, metric in metrics.items() if name not in derived}
+            self._derived = derived
+            derived_models.check(self, derived)
+        return self
+
+    @property
+    def derived(self) -> Mapping[str, DerivedModel]:
+        """What is computed from released numbers, by name."""
+        return self._derived
+
     @model_validator(mode="after")
     def _one_name_each(self) -> "Stage":
-        names = [metric.label or name for name, metric in self.metrics.items()] + list(self.partition_by)
-        for name, metric in self.metrics.items():
+        shown: dict[str, MetricModel | DerivedModel] = {**self.metrics, **self.derived}
+        names = [metric.label or name for name, metric in shown.items()] + list(self.partition_by)
+        for name, metric in shown.items():
             if metric.label is not None and names.count(metric.label) > 1:
                 field = f"metrics.{name}.label"
                 raise RequestError(field=field, message="is the name of another column too", hint="choose another one")

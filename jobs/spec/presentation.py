@@ -1,4 +1,4 @@
-"""How readers see a release: titles, descriptions, names and units of measure of numbers. None of it costs anything.
+"""How readers see a release: titles, descriptions, names of numbers, and what is computed from these. All of it is free.
 
 In: keys of a job file. Out: types of these keys, what a manifest says of them, a job without them. Holds: nothing here is part of
 a plan or of what a run id fixes, so that a released page can be made again with other words. Not covered: the page.
@@ -22,8 +22,8 @@ OF_PARTS = ("title", "description")
 OF_METRICS = ("label", "measure")
 """Keys of a metric."""
 
-ENTRY, SHOWN = "presentation", "shown"
-"""The entry of a manifest, and that of a stage on which rows it shows, in which order."""
+ENTRY, SHOWN, DERIVED = "presentation", "shown", "derived"
+"""The entry of a manifest, that of a stage on which rows it shows, in which order, and what says its formulas."""
 
 
 def _plain(text: str) -> str:
@@ -71,11 +71,33 @@ def of_job(job: "Job") -> dict[str, Any]:
     said: dict[str, Any] = _said(job, OF_PARTS)
     stages = {}
     for name, stage in job.stages.items():
-        metrics = {key: _said(metric, OF_METRICS) for key, metric in getattr(stage, "metrics", {}).items()}
+        every = {**getattr(stage, "metrics", {}), **getattr(stage, "derived", {})}
+        metrics = {key: _said(metric, OF_METRICS) for key, metric in every.items()}
         of_stage = _said(stage, OF_PARTS) | {"metrics": {key: one for key, one in metrics.items() if one}}
+        of_stage[DERIVED] = formulas_of(stage)
         stages[name] = {key: value for key, value in of_stage.items() if value}
     shown = {name: one for name, one in stages.items() if one}
     return said | ({"stages": shown} if shown else {})
+
+
+def formulas_of(stage: object) -> dict[str, str]:
+    """Return what a stage computes from its released numbers: formulas by name."""
+    return {name: metric.formula for name, metric in getattr(stage, "derived", {}).items()}
+
+
+def with_derived(job: "Job", dump: dict[str, Any]) -> dict[str, Any]:
+    """Return the dump of a job with what it computes from released numbers, which no dump has, as it stands in the job file.
+
+    Args:
+        job: the job.
+        dump: of it; it is not changed.
+    """
+    stages = {}
+    for name, stage in dump.get("stages", {}).items():
+        derived = getattr(job.stages[name], "derived", {})
+        more = {key: metric.model_dump(mode="json", exclude_defaults=True) for key, metric in derived.items()}
+        stages[name] = {**stage, "metrics": {**stage.get("metrics", {}), **more}} if more else stage
+    return {**dump, "stages": stages} if "stages" in dump else dump
 
 
 def difference(job: "Job", content: Mapping[str, Any]) -> str:
@@ -87,9 +109,24 @@ def difference(job: "Job", content: Mapping[str, Any]) -> str:
     """
     shown = {stage.get("name"): (stage.get(SHOWN) or {}).get("order_by", []) for stage in content.get("stages", [])}
     orders = {name: getattr(stage, "order_by", None) or [] for name, stage in job.stages.items()}
-    found = ["other titles or names"] if of_job(job) != content.get(ENTRY, {}) else []
+    said, stored = of_job(job), content.get(ENTRY, {})
+    formulas = [_formulas_in(entry) for entry in (said, stored)]
+    found = ["other titles or names"] if _without_formulas(said) != _without_formulas(stored) else []
+    found += ["other computed numbers"] if formulas[0] != formulas[1] else []
     found += ["rows in another order"] if any(orders.get(name, []) != shown[name] for name in shown) else []
     return " and ".join(found)
+
+
+def _formulas_in(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the formulas of an entry of a manifest, by stage."""
+    return {name: stage[DERIVED] for name, stage in entry.get("stages", {}).items() if DERIVED in stage}
+
+
+def _without_formulas(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an entry of a manifest without its formulas."""
+    stages = {name: _dropped(stage, (DERIVED,)) for name, stage in entry.get("stages", {}).items()}
+    shown = {name: stage for name, stage in stages.items() if stage}
+    return _dropped(entry, ("stages",)) | ({"stages": shown} if shown else {})
 
 
 def presented(

@@ -19,6 +19,7 @@ from dp_pipelines.metrics import registry
 from dp_pipelines.metrics.base import RAW
 from dp_pipelines.release import finest_rows, shown_rows, verdicts
 from dp_pipelines.report import chart_choices, clamp_warnings, compare_text, kept_text, range_text, released_table
+from dp_pipelines.report.derived import derived_cells, derived_columns
 from dp_pipelines.report.key_text import key_text
 from dp_pipelines.report.numbers import with_error_bar
 from dp_pipelines.report.released_table import OTHER_KEYS, Codes, Floats, Key, Lists, Numbers, Published
@@ -117,6 +118,13 @@ def first_rows(path: pathlib.Path, stage: Mapping[str, Any], narrowed_by: Sequen
         if (likely := _ranges(published, metric.name, order.rows)) is not None:
             columns.append(likely)
             headings.append(f"{metric.name}, {range_text.HEADING}")
+    for computed in derived_cells.cells_of(published.table, stage, order.rows):
+        cells = zip(computed.values, computed.intervals, strict=True)
+        columns.append([f"{value} ({interval})" if interval else value for value, interval in cells])
+        headings.append(computed.name)
+        if computed.ranges is not None:
+            columns.append(computed.ranges)
+            headings.append(f"{computed.name}, {range_text.HEADING}")
     found = verdicts.told(published.table, stage)
     nothing = verdicts.nothing_published(stage, narrowed_by) if published.table.num_rows == 0 else ""
     return FirstRows(
@@ -189,6 +197,7 @@ def notes_of(manifest: Mapping[str, Any], stage: str) -> list[str]:
         *kept_text.lines(said.get("kept"), unit),
         *clamp_warnings.lines(said),
         *range_text.lines(said, unit_name(unit)),
+        *derived_columns.lines(said),
     )
     limits = (*said.get("limits", []), *cut_off)
     compared = compare_text.lines(said.get("compare"))

@@ -21,6 +21,7 @@ from dp_pipelines.extensions.sql_select.aggregate_calls import (
     stem_of,
 )
 from dp_pipelines.extensions.sql_select.clips import Clips
+from dp_pipelines.extensions.sql_select.computed import is_computed, metric
 from dp_pipelines.extensions.sql_select.released_columns import ReleasedColumns
 from dp_pipelines.extensions.sql_select.syntax import Node, SelectStatement
 from dp_pipelines.jobs.sql.parse_tree import without_places
@@ -155,7 +156,7 @@ class _Reading:
         self._check_modifiers()
         table = self.table()
         self._refuse_prefixes(self.node)
-        keys, calls = self._items()
+        keys, calls, computed = self._items()
         levels = self._check_groups(keys)
         if not keys:  # a unit can be in one group alone: any limit holds
             self.said.pop(("stage", "bounds", "max_partitions_contributed"), None)
@@ -165,10 +166,12 @@ class _Reading:
             self.places["columns", name] = self.statement.offset(node)
         if levels:
             stage["rollup"], self.places[("rollup",)] = levels, self.places.get(("partition_by",))
+        selected = [(name, found.node) for name, found in calls]
         stage["metrics"] = {name: self._metric(name, found) for name, found in calls}
-        self.clips.refuse_unused([found.column for _, found in calls if found.column], [name for name, _ in calls])
+        stage["metrics"] |= {name: self._computed(name, node, selected) for name, node in computed}
+        self.clips.refuse_unused([found.column for _, found in calls if found.column], list(stage["metrics"]))
         released = ReleasedColumns(
-            self.statement, keys, [(name, found.node) for name, found in calls], self.node["select_list"]
+            self.statement, keys, selected, self.node["select_list"], [name for name, _ in computed]
         )
         if self.node["having"] is not None:
             stage["having"] = released.condition(self.node["having"])
@@ -227,10 +230,11 @@ class _Reading:
             for below in node:
                 self._refuse_prefixes(below)
 
-    def _items(self) -> tuple[list[tuple[str, Node]], list[tuple[str, AggregateCall]]]:
-        """Keys and aggregates, each with its name."""
+    def _items(self) -> tuple[list[tuple[str, Node]], list[tuple[str, AggregateCall]], list[tuple[str, Node]]]:
+        """Keys, aggregates and what is computed from these, each with its name."""
         keys: list[tuple[str, Node]] = []
         calls: list[tuple[str, AggregateCall]] = []
+        computed: list[tuple[str, Node]] = []
         self.named = _columns(self.node["select_list"]) | _columns(self.node["where_clause"])
         for item in self.node["select_list"]:
             form = str(item.get("class"))
@@ -239,16 +243,18 @@ class _Reading:
             if is_aggregate(item):
                 found = call(self.statement, item, self.unit, clause=self.clause)
                 calls.append((item.get("alias") or found.stem, found))
+            elif is_computed(item):
+                computed.append((str(item.get("alias") or ""), item))
             else:
                 keys.append((self._key(item), item))
         taken: dict[str, Node] = {}
-        for name, node in (*keys, *((name, found.node) for name, found in calls)):
+        for name, node in (*keys, *((name, found.node) for name, found in calls), *computed):
             if name in taken:
                 raise self.statement.error(
                     node, f"has the name of another column that is selected: {name!r}", "name it with AS"
                 )
             taken[name] = node
-        return keys, calls
+        return keys, calls, computed
 
     def _key(self, item: Node) -> str:
         """The name of a column to group by, which is defined where it is no column of the rows."""
@@ -290,6 +296,12 @@ class _Reading:
         if found.bounded:
             metric |= self.clips.of(self.statement, found, name, str(metric["column"]))
         return {**metric, **self.clips.settings_of(name, metric)}
+
+    def _computed(self, name: str, node: Node, selected: Sequence[tuple[str, Node]]) -> dict[str, Any]:
+        """What is computed from released numbers."""
+        self.places["metrics", name] = self.statement.offset(node)
+        said = metric(self.statement, node, selected)
+        return {**said, **self.clips.settings_of(name, said)}
 
     def _column(self, name: str, found: AggregateCall) -> str:
         """The column that an expression is: that of an equal one, or a new one."""

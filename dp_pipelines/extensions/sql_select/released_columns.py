@@ -6,7 +6,7 @@ condition may hold besides (`having` of the stage).
 """
 
 import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from dp_pipelines.extensions.sql_select import constants, spelling
@@ -28,6 +28,7 @@ class ReleasedColumns:
         keys: name and tree of each column to group by.
         metrics: name and tree of each aggregate.
         items: all that is selected, in order.
+        computed: names of what is computed from the aggregates, by which no row is chosen.
     """
 
     def __init__(
@@ -36,8 +37,9 @@ class ReleasedColumns:
         keys: Sequence[tuple[str, Node]],
         metrics: Sequence[tuple[str, Node]],
         items: Sequence[Node],
+        computed: Collection[str] = (),
     ) -> None:
-        self.statement, self.items = statement, items
+        self.statement, self.items, self.computed = statement, items, computed
         self.named = [*metrics, *keys]
         self.names = [name for name, _ in (*keys, *metrics)]
         self.metrics = [name for name, _ in metrics]
@@ -83,7 +85,11 @@ class ReleasedColumns:
             raise self.statement.error(
                 node, f"is no place in SELECT, which has {len(self.items)}: {at}", "count from 1"
             )
-        return next(name for name, known in self.named if known is self.items[at - 1])
+        name = next((name for name, known in self.named if known is self.items[at - 1]), None)
+        if name is None:
+            hint = "order by a column to group by, or an aggregate"
+            raise self.statement.error(node, f"is computed from released numbers: place {at} in SELECT", hint)
+        return name
 
     def _own_name(self, node: Node) -> str | None:
         """The released column that a part is; None where it is none."""
@@ -115,6 +121,9 @@ class ReleasedColumns:
                 text = spelling.spelled(self.statement, node)
                 raise self.statement.error(node, f"is not selected: {text}", "add it to SELECT")
             column = bare(node)
+            if column is not None and column in self.computed:
+                message = f"is computed from released numbers, which choose and order rows: {column!r}"
+                raise self.statement.error(node, message, "name a column to group by, or an aggregate")
             if column is not None:
                 near = difflib.get_close_matches(column, self.names, n=1, cutoff=0.6)
                 hint = f"did you mean {near[0]}?" if near else "add it to SELECT, or filter rows with WHERE"

@@ -13,12 +13,19 @@ import pyarrow as pa
 from dp_pipelines.frozen import FrozenMapping
 from dp_pipelines.metrics.base import RAW
 from dp_pipelines.query.range_columns import ENDS
+from dp_pipelines.report.derived.derived_columns import ENTRY as DERIVED
+from dp_pipelines.report.derived.derived_columns import NOISE_ENDS
 from dp_pipelines.report.pages import mapping, text
 
 ENTRY = "presentation"
 """The entry of a manifest."""
 
-PARTS = ("", RAW, *(f"{raw}_{part}" for raw in ("", RAW) for part in ("stddev", *ENDS)))
+PARTS = (
+    "",
+    RAW,
+    *(f"{raw}_{part}" for raw in ("", RAW) for part in ("stddev", *ENDS)),
+    *(f"_{end}" for end in NOISE_ENDS),
+)
 """What follows the name of a metric in the names of its columns."""
 
 
@@ -100,4 +107,5 @@ def renamed_stage(stage: Mapping[str, Any], columns: Mapping[str, str]) -> dict[
     for name, entry in mapping(stage.get("metrics")).items():
         raw_of = mapping(entry).get("raw_of")
         entries[columns.get(name, name)] = {**entry, "raw_of": columns.get(raw_of, raw_of)} if raw_of else entry
-    return {**stage, "metrics": entries}
+    derived = {columns.get(name, name): entry for name, entry in mapping(stage.get(DERIVED)).items()}
+    return {**stage, "metrics": entries} | ({DERIVED: derived} if derived else {})

@@ -31,7 +31,8 @@ def add(make: MakeParser) -> None:
     parser.add_argument(
         "--job",
         metavar="JOB",
-        help="take titles, descriptions, labels, units of measure and the order of rows from this job file; costs nothing",
+        help="take titles, descriptions, labels, units of measure, the order of rows, ratios and expressions from this job file; "
+        "costs nothing",
     )
     parser.add_argument(
         "--output", metavar="FILE",
@@ -39,5 +40,5 @@ def add(make: MakeParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--csv", metavar="DIR",
-        help="write the tables of one folder as CSV into this new folder, instead of a page",
+        help="write the tables of one folder as CSV into this new folder, instead of a page; with --job also its ratios",
     )  # fmt: skip

@@ -239,7 +239,7 @@ WRONG = {
     "SELECT count(*) AS n FROM source ORDER BY n + 1": (1, 43, "is no released column", "order by one of: n"),
     "SELECT count(*) AS n FROM source ORDER BY n NULLS LAST": (1, 43, "says where nulls stand", "drop"),
     "SELECT a, count(*) AS n FROM source GROUP BY ALL ORDER BY ALL": (None, None, "is no released column", "a, n"),
-    "SELECT sum(x) / count(*) FROM source": (1, 8, "is an aggregate inside an expression", "select it by itself"),
+    "SELECT sum(x) / count(*) FROM source": (1, 8, "computes with aggregates and has no name", "AS basket"),
     "SELECT avg(price) FROM source": (1, 8, "needs bounds of the values of 'price'", "auto:0:100000"),
     "SELECT median(price) FROM source": (1, 8, "needs bounds of the values of 'price'", "--clip price=0:1000"),
     "SELECT stddev_pop(x) FROM source": (1, 8, "has no differentially private form", "select var_pop"),

@@ -493,3 +493,9 @@ def test_the_provider_file_names_every_transform():
         if inspect.isclass(held) and name.startswith("Dp")
     }
     assert provider["transforms"] == made
+
+
+def test_what_is_computed_from_a_published_table_is_refused():
+    metrics = {**SETTINGS["metrics"], "share": {"kind": "ratio", "of": "orders", "to": "orders"}}
+    with pytest.raises(RequestError, match=r"metrics.share: is computed from a published table, and not in a pipeline"):
+        transforms.DpAggregate(**{**SETTINGS, "metrics": metrics})

@@ -1,0 +1,1 @@
+"""Ratios and expressions of released numbers, with intervals of their noise."""

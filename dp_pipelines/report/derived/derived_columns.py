@@ -1,0 +1,304 @@
+"""The columns of formulas over released numbers, such as `revenue / orders`: post-processing of a published table.
+
+In: a published table, the entry of its stage in the manifest, formulas. Out: for each formula the columns `<name>`,
+`<name>_noise_low` and `<name>_noise_high` (95% of what noise may have changed), and where a stage has `kept` also
+`<name>_estimate`, `<name>_low` and `<name>_high`; what the manifest says of them. Holds: the columns are a function of published
+numbers and public facts, so they cost nothing; a row's columns depend on that row alone. Not covered: ranges of metrics
+themselves (`release.ranges`).
+"""
+
+import dataclasses
+import pathlib
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+
+from dp_pipelines.errors import RequestError
+from dp_pipelines.kernels.lattice import Floats
+from dp_pipelines.query.range_columns import ENDS
+from dp_pipelines.release import finest_rows, ranges, staging
+from dp_pipelines.report.derived import formula, part_noise
+from dp_pipelines.report.derived.formula import Formula
+from dp_pipelines.report.derived.intervals import DRAWS, interval_of
+from dp_pipelines.report.pages import mapping, text
+
+ENTRY = "derived"
+"""Where the entry of a stage in a manifest, and what it says to readers, names such columns."""
+
+ADDED = "added_later"
+"""What marks formulas that a release does not have, in what is shown of it."""
+
+NOISE_ENDS = ("noise_low", "noise_high")
+"""What follows the name of a formula in the names of the columns with the interval of its noise."""
+
+MISSING = "{name} is no released count or sum of this table"
+NO_QUOTIENT = "what the limits cut off is known of quotients of two metrics alone"
+UNKNOWN_CUT = "what the limits cut off of {name} is not known well enough"
+NOT_ROLLED = "what the limits cut off differs by level"
+"""Why there is no range that covers what the limits cut off."""
+
+
+def column_names(name: str, *, ranged: bool) -> tuple[str, ...]:
+    """Return the columns of a formula.
+
+    Args:
+        name: of the formula.
+        ranged: whether its stage says what its limits cut off.
+
+    >>> column_names("basket", ranged=False)
+    ('basket', 'basket_noise_low', 'basket_noise_high')
+    """
+    return tuple(f"{name}_{end}" if end else name for end in ("", *NOISE_ENDS, *(ENDS if ranged else ())))
+
+
+def fields(names: Collection[str], *, ranged: bool) -> list[pa.Field]:
+    """Return the fields of formulas, in the order in which they follow the other columns of a table."""
+    return [pa.field(column, pa.float64()) for name in names for column in column_names(name, ranged=ranged)]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Derived:
+    """A formula over the numbers of one stage.
+
+    Args:
+        name: of its column.
+        formula: over the stage's metrics.
+        noise: of these; a text says why it is not known, so that there is no number.
+        cut: parts of a numerator and a denominator that are left at least, and the factor of an estimate; None: no range.
+        how: the entry of the manifest.
+    """
+
+    name: str
+    formula: Formula
+    noise: part_noise.PartNoise | str
+    cut: "CutOff | None"
+    how: Mapping[str, Any]
+
+    def columns(self, table: pa.Table) -> list[Floats]:
+        """Return its numbers: the value, both ends of the noise, the estimate and both ends of the range; NaN for none.
+
+        Args:
+            table: the published table.
+        """
+        nothing = np.full(table.num_rows, np.nan)
+        if isinstance(self.noise, str) or not table.num_rows:
+            return [nothing] * 6
+        names = self.formula.names
+        values = {name: _floats(table.column(name)) for name in names}
+        stddevs = {name: _floats(table.column(f"{name}_stddev")) for name in names}
+        found, (low, high), _ = interval_of(self.formula, values, stddevs, self.noise)
+        return [found, low, high, *([nothing] * 3 if self.cut is None else self.cut.range_of(found, low, high))]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CutOff:
+    """What limits may have cut off a quotient of two numbers that they can only make smaller.
+
+    Args:
+        left_above, left_below: the parts of numerator and denominator that are left of a group at least.
+        factor: of the estimate: the share that is counted of the denominator over that of the numerator.
+    """
+
+    left_above: float
+    left_below: float
+    factor: float
+
+    def range_of(self, values: Floats, low: Floats, high: Floats) -> list[Floats]:
+        """Return estimate, low end and high end, as for means (`release.ranges.ranges_of_means`).
+
+        Args:
+            values, low, high: the quotient and the interval of its noise.
+
+        >>> cut = CutOff(left_above=0.8, left_below=0.5, factor=1.1)
+        >>> [part.round(2).tolist() for part in cut.range_of(np.array([10.0]), np.array([8.0]), np.array([12.0]))]
+        [[11.0], [4.0], [15.0]]
+        """
+        estimate = values * self.factor
+        least = np.where(low > 0, low * self.left_below, low)
+        most = np.where(high > 0, high / self.left_above, high)
+        return [estimate, np.minimum(least, low * self.factor), np.maximum(most, high * self.factor)]
+
+
+def of_stage(stage: Mapping[str, Any], formulas: Mapping[str, str], columns: Collection[str]) -> list[Derived]:
+    """Return what formulas become over the table of a stage.
+
+    Args:
+        stage: its entry in the manifest.
+        formulas: by name.
+        columns: of the table.
+
+    Raises:
+        RequestError: a text is no formula; without a field.
+    """
+    entries = mapping(stage.get("metrics"))
+    found = []
+    for name, written in formulas.items():
+        read = formula.read(written)
+        noise: part_noise.PartNoise | str = next(
+            (MISSING.format(name=part) for part in read.names if not {part, f"{part}_stddev"} <= {*columns}), ""
+        ) or part_noise.noise_of(read.names, entries)
+        how: dict[str, Any] = {"formula": read.text, "why": noise if isinstance(noise, str) else None}
+        if not isinstance(noise, str):
+            one = {part: np.ones(1) for part in read.names}
+            how["interval"] = interval_of(read, one, {part: 1e-9 * ones for part, ones in one.items()}, noise)[2]
+        cut: CutOff | str | None = None
+        if ranges.ENTRY in stage:
+            cut = _cut_off(read, stage)
+            how[ranges.ENTRY] = {"why": cut if isinstance(cut, str) else None}
+        known = None if isinstance(cut, str) else cut
+        found.append(Derived(name=name, formula=read, noise=noise, cut=known, how=how))
+    return found
+
+
+def _cut_off(read: Formula, stage: Mapping[str, Any]) -> CutOff | str:
+    """Return what the limits may have cut off a formula, or why that is not known."""
+    parts = read.quotient()
+    if parts is None or any(part.constant or len(part.factors) != 1 for part in parts):
+        return NO_QUOTIENT
+    above, below = (next(iter(part.factors)) for part in parts)
+    if finest_rows.is_rollup(stage):
+        return NOT_ROLLED
+    lefts, counted = [], []
+    for name in (above, below):
+        entry = mapping(mapping(stage.get("metrics")).get(name))
+        bounds, kept = part_noise.sum_bounds(entry), mapping(entry.get(ranges.ENTRY))
+        numbers = [kept.get(key) for key in ("share", "stddev", "divided_by", "times")]
+        smaller = bounds is None or bounds[0] == 0  # the limits can only make it smaller
+        if kept.get("why") is not None or not smaller or not all(isinstance(each, int | float) for each in numbers):
+            return UNKNOWN_CUT.format(name=name)
+        share, stddev, divided, times = (float(each) for each in numbers if each is not None)
+        left = ranges.KeptShare(share=share, stddev=stddev).left(times)
+        if left < ranges.LEAST_LEFT or not divided > 0:
+            return UNKNOWN_CUT.format(name=name)
+        lefts.append(left)
+        counted.append(divided)
+    return CutOff(left_above=lefts[0], left_below=lefts[1], factor=counted[1] / counted[0])
+
+
+def added(table: pa.Table, derived: Sequence[Derived], *, ranged: bool) -> pa.Table:
+    """Return a published table with the columns of formulas.
+
+    Args:
+        table: without them.
+        derived: what `of_stage` gave.
+        ranged: whether the stage says what its limits cut off.
+    """
+    for one in derived:
+        for column, numbers in zip(column_names(one.name, ranged=ranged), one.columns(table), strict=False):
+            table = table.append_column(column, pa.array(numbers, from_pandas=True))
+    return table
+
+
+def without(table: pa.Table, stage: Mapping[str, Any]) -> pa.Table:
+    """Return a published table without the columns of formulas that it was released with.
+
+    Args:
+        table: as it is published.
+        stage: its entry in the manifest.
+    """
+    dropped = {column for name in mapping(stage.get(ENTRY)) for column in column_names(text(name), ranged=True)}
+    return table.drop_columns([name for name in table.column_names if name in dropped])
+
+
+def write(
+    source: pathlib.Path, target: pathlib.Path, stage: Mapping[str, Any], formulas: Mapping[str, str]
+) -> dict[str, Any]:
+    """Write a published table with the columns of formulas, and return what its manifest says of them.
+
+    Args:
+        source: the table; columns of formulas that its manifest names are left out. It need not fit into memory.
+        target: the new file; its folder exists.
+        stage: the entry of its stage in the manifest.
+        formulas: by name.
+
+    Raises:
+        RequestError: a text is no formula, or the table has another column of its name; without a field.
+        DiskError: the disk is full, read-only or failing.
+    """
+    ranged = ranges.ENTRY in stage
+    with pa.parquet.ParquetFile(source) as file:
+        plain = without(file.schema_arrow.empty_table(), stage)
+        derived = of_stage(stage, formulas, plain.column_names)
+        refuse_taken(formulas, plain.column_names, ranged=ranged)
+        staging.write_in_order(
+            (added(without(group, stage), derived, ranged=ranged) for group in _groups(file)), target
+        )
+    return {one.name: dict(one.how) for one in derived}
+
+
+def _groups(file: pa.parquet.ParquetFile) -> Iterator[pa.Table]:
+    """Yield the rows of a file in parts, at least one."""
+    if not file.num_row_groups:
+        yield file.schema_arrow.empty_table()
+    for number in range(file.num_row_groups):
+        yield file.read_row_group(number)
+
+
+def refuse_taken(names: Collection[str], columns: Collection[str], *, ranged: bool) -> None:
+    """Refuse formulas whose columns would have the name of another column, in capitals or not.
+
+    Args:
+        names: of the formulas.
+        columns: the other columns of the table.
+        ranged: whether the stage says what its limits cut off.
+
+    Raises:
+        RequestError: one would; the field is its name.
+    """
+    taken = {column.casefold(): column for column in columns}
+    for name in names:
+        for column in column_names(name, ranged=ranged):
+            if column.casefold() in taken:
+                message = f"would publish column {column!r}, whose name another column has"
+                raise RequestError(field=name, message=message, hint="rename it")
+            taken[column.casefold()] = column
+
+
+def is_only_shown(stage: Mapping[str, Any], name: str) -> bool:
+    """Return True if a formula was added after the release, so that no published file has its columns.
+
+    Args:
+        stage: the entry of its stage in the manifest.
+        name: of the formula.
+    """
+    return mapping(mapping(stage.get(ENTRY)).get(name)).get(ADDED) is True
+
+
+def names_in(stage: Mapping[str, Any], columns: Sequence[str]) -> list[str]:
+    """Return the names of formulas whose columns a table has, in the order of the table.
+
+    Args:
+        stage: the entry of its stage in the manifest.
+        columns: of the table.
+    """
+    named = {text(name) for name in mapping(stage.get(ENTRY))}
+    return [name for name in columns if name in named and {*column_names(name, ranged=False)} <= {*columns}]
+
+
+def lines(stage: Mapping[str, Any]) -> list[str]:
+    """Return what is said of the formulas of a stage below its numbers.
+
+    Args:
+        stage: its entry in the manifest.
+
+    >>> lines({"derived": {"basket": {"formula": "revenue / orders", "interval": "Fieller", "why": None}}})
+    ['basket: revenue / orders, computed from the released numbers; the range in brackets covers 95% of the noise']
+    """
+    said = []
+    for name, entry in mapping(stage.get(ENTRY)).items():
+        why, unranged = (mapping(one).get("why") for one in (entry, mapping(entry).get(ranges.ENTRY)))
+        words = f"{text(name)}: {text(mapping(entry).get('formula'))}, computed from the released numbers"
+        if isinstance(why, str):
+            said.append(f"{words}; no number: {why}")
+            continue
+        draws = f", by {DRAWS:,} public draws of it" if "draws" in text(mapping(entry).get("interval")) else ""
+        words += f"; the range in brackets covers 95% of the noise{draws}"
+        said.append(words + (f"; no estimate and no range: {unranged}" if isinstance(unranged, str) else ""))
+    return said
+
+
+def _floats(column: pa.ChunkedArray) -> Floats:
+    return np.asarray(column.cast(pa.float64()).to_numpy(), np.float64)

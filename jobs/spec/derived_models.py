@@ -1,0 +1,152 @@
+"""Metrics of a job file that are computed from released numbers: ratios and expressions. They cost nothing.
+
+In: what a stage says under `metrics`. Out: a checked model of each, and its formula. Holds: none of it is part of a plan or of
+what a run id fixes; a formula names counts and sums that the same stage publishes, or is refused with what to add. Not covered:
+the numbers (`report.derived`).
+"""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+
+from pydantic import AfterValidator, Field
+
+from dp_pipelines.errors import RequestError, nearest
+from dp_pipelines.jobs.spec.base_models import JobModel
+from dp_pipelines.jobs.spec.presentation import Label, Measure
+from dp_pipelines.metrics.base import RAW
+from dp_pipelines.query.range_columns import ENDS
+from dp_pipelines.report.derived import derived_columns, formula, part_noise
+
+if TYPE_CHECKING:
+    from dp_pipelines.jobs.spec.job_file import Stage
+
+COSTS_NOTHING = "computed from released numbers; costs nothing, and may be added to a released job"
+
+
+def _read(text: str) -> str:
+    formula.read(text)
+    return text
+
+
+class DerivedModel(JobModel):
+    """Base of what is computed from released numbers of the same row."""
+
+    places: ClassVar[tuple[str, ...]] = ()
+    """The keys that say what it is computed from."""
+    label: Label = None
+    measure: Measure = None
+
+    @property
+    def formula(self) -> str:
+        """What it is, as `report.derived.formula` reads it."""
+        raise NotImplementedError
+
+    def names_by_key(self) -> Mapping[str, tuple[str, ...]]:
+        """Return the metrics that each of its keys names."""
+        raise NotImplementedError
+
+
+class RatioMetric(DerivedModel):
+    """One released count or sum divided by another one of the same row; costs nothing."""
+
+    kind: Annotated[Literal["ratio"], Field(description=f"One released number divided by another, {COSTS_NOTHING}.")]
+    of: Annotated[str, Field(min_length=1, max_length=200, description="The metric that is divided, a count or a sum.")]
+    to: Annotated[str, Field(min_length=1, max_length=200, description="The metric that it is divided by.")]
+
+    @property
+    def formula(self) -> str:
+        """See `DerivedModel`."""
+        return f"{formula.quoted(self.of)} / {formula.quoted(self.to)}"
+
+    def names_by_key(self) -> Mapping[str, tuple[str, ...]]:
+        """See `DerivedModel`."""
+        return {"of": (self.of,), "to": (self.to,)}
+
+
+class ExpressionMetric(DerivedModel):
+    """Released counts and sums of the same row, with + - * / and brackets; costs nothing."""
+
+    kind: Annotated[
+        Literal["expression"], Field(description=f"Released numbers with + - * / between them, {COSTS_NOTHING}.")
+    ]
+    of: Annotated[
+        str,
+        Field(
+            min_length=1,
+            max_length=formula.MOST_CHARACTERS,
+            description="What is computed: names of counts and sums of the stage, numbers, + - * / and brackets, e.g. "
+            "100 * cost / revenue. A name that is no single word stands in double quotes.",
+        ),
+        AfterValidator(_read),
+    ]
+
+    @property
+    def formula(self) -> str:
+        """See `DerivedModel`."""
+        return self.of
+
+    def names_by_key(self) -> Mapping[str, tuple[str, ...]]:
+        """See `DerivedModel`."""
+        return {"of": formula.read(self.of).names}
+
+
+DERIVED: tuple[type[DerivedModel], ...] = (RatioMetric, ExpressionMetric)
+"""All kinds."""
+
+
+def check(stage: "Stage", derived: Mapping[str, DerivedModel]) -> None:
+    """Refuse what cannot be computed from what a stage publishes.
+
+    Args:
+        stage: with `metrics` that are released, and no others.
+        derived: by name.
+
+    Raises:
+        RequestError: by field of the stage.
+    """
+    for key in ("best", "compare"):
+        if getattr(stage, key) is not None:
+            message = f"is computed from released numbers, and a stage with {key}: publishes none for each group"
+            raise RequestError(field=f"metrics.{next(iter(derived))}", message=message, hint=f"drop it, or {key}:")
+    for name, model in derived.items():
+        for key, parts in model.names_by_key().items():
+            for part in parts:
+                _check_part(stage, derived, part, f"metrics.{name}.{key}")
+    taken = {column for name in stage.metrics for column in _columns_of(name, ranged=stage.kept is not None)}
+    try:
+        derived_columns.refuse_taken(derived, [*taken, *stage.partition_by], ranged=stage.kept is not None)
+    except RequestError as error:
+        raise RequestError(field=f"metrics.{error.field}", message=error.message, hint=error.hint) from None
+
+
+def _columns_of(name: str, *, ranged: bool) -> list[str]:
+    """Return the columns that a metric may have."""
+    ends = ("", "_stddev", RAW, f"{RAW}_stddev", *(f"_{end}" for end in ENDS if ranged))
+    return [f"{name}{end}" for end in ends]
+
+
+def _check_part(stage: "Stage", derived: Mapping[str, DerivedModel], part: str, field: str) -> None:
+    """Refuse a name that is no released count or sum. Raises: RequestError."""
+    if part in derived:
+        message, hint = f"names {part!r}, which is computed itself", f"name counts and sums, as {part!r} does"
+        raise RequestError(field=field, message=message, hint=hint)
+    sums = [name for name, metric in stage.metrics.items() if part_noise.is_sum(metric.tag["kind"])]
+    if part in sums:
+        return
+    if part not in stage.metrics:
+        near = nearest(part, sums, "counts and sums")
+        add = f"add it, e.g. {part}: {{kind: count}}, which costs a part of the budget and is another plan"
+        hint = near if near.startswith("did") else "; ".join(text for text in (add, near) if text)
+        raise RequestError(field=field, message=f"names {part!r}, which this stage does not publish", hint=hint)
+    message = f"names {part!r}, which is no count and no sum"
+    hint = "a mean is a sum over a count: publish both and divide them"
+    raise RequestError(field=field, message=message, hint=hint)
+
+
+def dumped(model: DerivedModel) -> dict[str, Any]:
+    """Return what a job file says of one.
+
+    Args:
+        model: the model.
+    """
+    return model.model_dump(mode="json", exclude_defaults=True)
