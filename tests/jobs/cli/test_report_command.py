@@ -130,7 +130,7 @@ def test_tables_of_a_release_become_csv_at_no_cost(shop: Shop, call: Call) -> No
     assert (again.code, "exists" in again.err) == (2, True)
 
 
-@pytest.mark.parametrize("options", [("--output", "page.html"), ("--job", "job.yaml"), ("out/two",)])
+@pytest.mark.parametrize("options", [("--output", "page.html"), ("out/two",)])
 def test_csv_is_made_of_one_folder_and_beside_no_page(
     two: tuple[Path, Path], call: Call, options: tuple[str, ...]
 ) -> None:
