@@ -23,8 +23,11 @@ sys.path.insert(0, str(ROOT))
 from tests.mutants.tree import copy_tree  # noqa: E402
 
 FOLDERS = "dp_pipelines/extensions", "tests/extensions"
-WHOLE = "tests/mutants", "tests/packages", "tests/test_ci.py"
-"""Tests whose subject is the whole tree: its planted faults, its wheel, what CI runs."""
+WHOLE = (
+    *("tests/mutants", "tests/packages", "tests/test_ci.py", "tests/test_packaging.py"),
+    "tests/baseline/test_edges.py",
+)
+"""Tests whose subject is the whole tree: its planted faults, its wheel, what CI runs, the list of its edges."""
 
 
 def installed() -> list[str]:

@@ -15,7 +15,10 @@ from dp_pipelines.jobs.run import looks
 from dp_pipelines.jobs.run.looks import Look
 from dp_pipelines.ledger.ledger import DEFAULT_NAME, Ledger
 from tests.helpers import ledgers
+from tests.helpers.extension_folders import needs
 from tests.jobs.conftest import Said, Shop, purchases
+
+pytestmark = needs("tune")
 
 Call = Callable[..., Said]
 
