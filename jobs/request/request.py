@@ -9,7 +9,7 @@ import dataclasses
 import functools
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -24,7 +24,7 @@ from dp_pipelines.jobs.request.list_order import without_order
 from dp_pipelines.jobs.request.queries import queries
 from dp_pipelines.jobs.request.train_tasks import Task, Unit, over_units, refuse_nested, tasks
 from dp_pipelines.jobs.sources import declared_source, event_window, lookup, lookups, public_tables, source_files
-from dp_pipelines.jobs.spec import job_parameters, presentation
+from dp_pipelines.jobs.spec import derived_models, job_parameters, presentation
 from dp_pipelines.jobs.spec.content import Path
 from dp_pipelines.jobs.spec.job_file import Job, JobFile, Stage
 from dp_pipelines.jobs.spec.job_parameters import Value
@@ -216,9 +216,9 @@ def check(file: JobFile, given: Sequence[str], held: source_files.Source | None 
     of_queries, of_tasks = queries(file, schemas, values), tasks(file, units, source.files)
     shown = having.bind(file, of_queries, schemas, values)
     formulas = {name: presentation.formulas_of(job.stages[name]) for name in of_queries}
-    published = published_schemas(
-        of_queries, schemas, [name for name, rows in shown.items() if rows.leaves is not None], formulas
-    )
+    with_rest = [name for name, rows in shown.items() if rows.leaves is not None]
+    _check_computed(file, of_queries, published_schemas(of_queries, schemas, with_rest), formulas)
+    published = published_schemas(of_queries, schemas, with_rest, formulas)
     units = {name: units[name].reading(query.columns) for name, query in of_queries.items() if name in units}
     refuse_nested(file, {**units, **{name: task.unit for name, task in of_tasks.items()}})
     read = [unit.columns for unit in units.values()] + [task.columns for task in of_tasks.values()]
@@ -247,6 +247,22 @@ def check(file: JobFile, given: Sequence[str], held: source_files.Source | None 
             file, lambda: outputs.bind(file, published, csv_columns.layouts_of(of_queries, shown, formulas), values)
         ),
     )
+
+
+def _check_computed(
+    file: JobFile,
+    of_queries: Mapping[str, Query],
+    released: Mapping[str, pa.Schema],
+    formulas: Mapping[str, Collection[str]],
+) -> None:
+    """Refuse what is computed from released numbers if its columns have names of others. Raises: JobErrors."""
+    problems = []
+    for name, named in formulas.items():
+        try:
+            derived_models.check_columns(named, of_queries[name], released[name])
+        except RequestError as error:
+            problems.append(file.error(("stages", name), error))
+    raise_all(problems)
 
 
 def _refuse_added_unit(file: JobFile, source: source_files.Source, unit: Sequence[str]) -> None:

@@ -57,7 +57,7 @@ def run(file: JobFile, output: str, *, given: Sequence[str] = (), arguments: Seq
             whole = folder / "whole"
             whole.mkdir(mode=0o700)
             files = production.release(1, whole, InMemory(), lambda job: None)
-            production.describe(1, whole, files, {}, ())
+            production.describe_in_place(1, whole, files)
             staging.publish_folder(whole, target)
     content = manifest.read_made_up(target)
     assert content is not None

@@ -271,6 +271,18 @@ class Production:
             staging.write_release(table, published[name], shown.keys if shown.leaves is None else shown.leaves.keys)
         return published
 
+    def describe_in_place(self, number: int, folder: pathlib.Path, files: Mapping[str, pathlib.Path]) -> None:
+        """Write the report and the manifest of a round that no ledger knows, and leave each published file under its name.
+
+        Args:
+            number: of the round.
+            folder: the private one, which is published as it is then.
+            files: what `release` gave.
+        """
+        for name, path in self.describe(number, folder, files, {}, ()).items():
+            if path != folder / name:  # of a staged table some rows are shown, or it has other columns
+                path.replace(folder / name)
+
     def _with_ranges(
         self, stages: Sequence[dict[str, Any]], folder: pathlib.Path, files: Mapping[str, pathlib.Path],
         ran: Mapping[str, StagePlan],

@@ -407,9 +407,7 @@ def _unaccounted(production: Production, place: ReleasePlace, stop: Callable[[En
             note, whole = unledgered_run.Note(folder), folder / "whole"
             whole.mkdir(mode=0o700)
             files = production.release(1, whole, InMemory(), note.submitted)
-            for name, path in production.describe(1, whole, files, {}, ()).items():
-                if path != whole / name:  # of a staged table some rows are shown
-                    path.replace(whole / name)
+            production.describe_in_place(1, whole, files)
             # Out of a private folder that keeps its note: whoever is killed before the rename leaves no draw that others may
             # read, and the next command finds and destroys it.
             staging.publish_folder(whole, target)

@@ -5,16 +5,18 @@ what a run id fixes; a formula names counts and sums that the same stage publish
 the numbers (`report.derived`).
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
+import pyarrow as pa
 from pydantic import AfterValidator, Field
 
+from dp_pipelines import checks
 from dp_pipelines.errors import RequestError, nearest
 from dp_pipelines.jobs.spec.base_models import JobModel
 from dp_pipelines.jobs.spec.presentation import Label, Measure
-from dp_pipelines.metrics.base import RAW
-from dp_pipelines.query.range_columns import ENDS
+from dp_pipelines.query.query import Query
+from dp_pipelines.query.rollup import LEVEL, REST
 from dp_pipelines.report.derived import derived_columns, formula, part_noise
 
 if TYPE_CHECKING:
@@ -109,20 +111,32 @@ def check(stage: "Stage", derived: Mapping[str, DerivedModel]) -> None:
             message = f"is computed from released numbers, and a stage with {key}: publishes none for each group"
             raise RequestError(field=f"metrics.{next(iter(derived))}", message=message, hint=f"drop it, or {key}:")
     for name, model in derived.items():
+        checks.metric_name(name, "metrics")
         for key, parts in model.names_by_key().items():
             for part in parts:
                 _check_part(stage, derived, part, f"metrics.{name}.{key}")
-    taken = {column for name in stage.metrics for column in _columns_of(name, ranged=stage.kept is not None)}
+        try:
+            formula.read(model.formula)
+        except RequestError as error:
+            raise RequestError(field=f"metrics.{name}", message=error.message, hint=error.hint) from None
+
+
+def check_columns(derived: Collection[str], query: Query, released: pa.Schema) -> None:
+    """Refuse computed numbers whose columns would have the name of another column of the published table.
+
+    Args:
+        derived: their names.
+        query: of the stage.
+        released: the columns of its table without them.
+
+    Raises:
+        RequestError: by field of the stage.
+    """
+    levels = (LEVEL, REST) if query.rollup is not None else ()
     try:
-        derived_columns.refuse_taken(derived, [*taken, *stage.partition_by], ranged=stage.kept is not None)
+        derived_columns.refuse_taken(derived, [*released.names, *levels], ranged=query.kept is not None)
     except RequestError as error:
         raise RequestError(field=f"metrics.{error.field}", message=error.message, hint=error.hint) from None
-
-
-def _columns_of(name: str, *, ranged: bool) -> list[str]:
-    """Return the columns that a metric may have."""
-    ends = ("", "_stddev", RAW, f"{RAW}_stddev", *(f"_{end}" for end in ENDS if ranged))
-    return [f"{name}{end}" for end in ends]
 
 
 def _check_part(stage: "Stage", derived: Mapping[str, DerivedModel], part: str, field: str) -> None:

@@ -77,10 +77,10 @@ def test_the_picture_has_a_modest_size() -> None:
 def test_each_picture_of_a_page_has_a_modest_size_and_stands_in_the_documents() -> None:
     pictures = {path.name: path for path in (ROOT / "docs" / "images").glob("*.png")}
     assert len(pictures) >= 5
-    documents = "".join(path.read_text() for path in (ROOT / "docs").glob("*.md"))
+    documents = "".join(path.read_text() for path in (ROOT / "docs").rglob("*.md"))
     for name, path in pictures.items():
         assert path.stat().st_size < 200_000, name
-        assert f"](images/{name})" in documents, name
+        assert f"images/{name})" in documents, name
 
 
 @pytest.mark.slow

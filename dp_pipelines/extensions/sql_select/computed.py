@@ -5,6 +5,7 @@ says in its place. Holds: each aggregate in it is selected too, or is refused wi
 its own; `nullif(x, 0)` is x, as a division by zero gives no number anyway. Not covered: intervals (`report.derived`).
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -67,7 +68,10 @@ def _text(statement: SelectStatement, node: Node, selected: Sequence[tuple[str, 
     if name is not None:
         return formula.quoted(name)
     if node.get("class") == "CONSTANT":
-        return f"{constants.number(statement, node, 'a number of a formula'):.17g}"
+        number = float(constants.number(statement, node, "a number of a formula"))
+        if not math.isfinite(number):
+            raise statement.error(node, "is a number that is too large")
+        return repr(number).removesuffix(".0")
     if node.get("class") == "FUNCTION" and node.get("is_operator") and node["function_name"] in SIGNS:
         parts = [_text(statement, part, selected) for part in _arguments(statement, node)]
         said = f"-{parts[0]}" if len(parts) == 1 else f"{parts[0]} {node['function_name']} {parts[1]}"

@@ -100,11 +100,13 @@ class CutOff:
     Args:
         left_above, left_below: the parts of numerator and denominator that are left of a group at least.
         factor: of the estimate: the share that is counted of the denominator over that of the numerator.
+        negative: whether the formula is a quotient of them times a number below zero.
     """
 
     left_above: float
     left_below: float
     factor: float
+    negative: bool = False
 
     def range_of(self, values: Floats, low: Floats, high: Floats) -> list[Floats]:
         """Return estimate, low end and high end, as for means (`release.ranges.ranges_of_means`).
@@ -115,11 +117,19 @@ class CutOff:
         >>> cut = CutOff(left_above=0.8, left_below=0.5, factor=1.1)
         >>> [part.round(2).tolist() for part in cut.range_of(np.array([10.0]), np.array([8.0]), np.array([12.0]))]
         [[11.0], [4.0], [15.0]]
+        >>> cut = dataclasses.replace(cut, negative=True)
+        >>> [part.round(2).tolist() for part in cut.range_of(np.array([-10.0]), np.array([-12.0]), np.array([-8.0]))]
+        [[-11.0], [-15.0], [-4.0]]
         """
-        estimate = values * self.factor
-        least = np.where(low > 0, low * self.left_below, low)
-        most = np.where(high > 0, high / self.left_above, high)
-        return [estimate, np.minimum(least, low * self.factor), np.maximum(most, high * self.factor)]
+        if self.negative:
+            estimate, least, most = dataclasses.replace(self, negative=False).range_of(-values, -high, -low)
+            return [-estimate, -most, -least]
+        with np.errstate(all="ignore"):
+            estimate = values * self.factor
+            least = np.minimum(np.where(low > 0, low * self.left_below, low), low * self.factor)
+            most = np.maximum(np.where(high > 0, high / self.left_above, high), high * self.factor)
+        known = np.isfinite(estimate) & np.isfinite(least) & np.isfinite(most)
+        return [np.where(known, numbers, np.nan) for numbers in (estimate, least, most)]
 
 
 def of_stage(stage: Mapping[str, Any], formulas: Mapping[str, str], columns: Collection[str]) -> list[Derived]:
@@ -159,6 +169,7 @@ def _cut_off(read: Formula, stage: Mapping[str, Any]) -> CutOff | str:
     if parts is None or any(part.constant or len(part.factors) != 1 for part in parts):
         return NO_QUOTIENT
     above, below = (next(iter(part.factors)) for part in parts)
+    negative = parts[0].factors[above] * parts[1].factors[below] < 0
     if finest_rows.is_rollup(stage):
         return NOT_ROLLED
     lefts, counted = [], []
@@ -175,7 +186,7 @@ def _cut_off(read: Formula, stage: Mapping[str, Any]) -> CutOff | str:
             return UNKNOWN_CUT.format(name=name)
         lefts.append(left)
         counted.append(divided)
-    return CutOff(left_above=lefts[0], left_below=lefts[1], factor=counted[1] / counted[0])
+    return CutOff(left_above=lefts[0], left_below=lefts[1], factor=counted[1] / counted[0], negative=negative)
 
 
 def added(table: pa.Table, derived: Sequence[Derived], *, ranged: bool) -> pa.Table:
@@ -199,7 +210,8 @@ def without(table: pa.Table, stage: Mapping[str, Any]) -> pa.Table:
         table: as it is published.
         stage: its entry in the manifest.
     """
-    dropped = {column for name in mapping(stage.get(ENTRY)) for column in column_names(text(name), ranged=True)}
+    ranged = ranges.ENTRY in stage
+    dropped = {column for name in mapping(stage.get(ENTRY)) for column in column_names(text(name), ranged=ranged)}
     return table.drop_columns([name for name in table.column_names if name in dropped])
 
 

@@ -229,13 +229,44 @@ class Formula:
         [{'a': 100.0}, {'b': 1.0, 'c': -1.0}]
         >>> read("a * b").quotient() is None, read("a - b").quotient()[1].constant
         (True, 1.0)
+        >>> [part.factors for part in read("1 - a / b").quotient()]
+        [{'b': 1.0, 'a': -1.0}, {'b': 1.0}]
         """
-        if (whole := self.root.linear()) is not None:
-            return whole, WeightedSum(1.0, {})
-        if not isinstance(self.root, Operation) or self.root.sign != "/":
-            return None
-        above, below = self.root.left.linear(), self.root.right.linear()
-        return None if above is None or below is None else (above, below)
+        return _fraction(self.root)
+
+
+def _fraction(node: Node) -> tuple[WeightedSum, WeightedSum] | None:
+    """Return numerator and denominator of a part, where both are sums of names times numbers; None where they are not."""
+    if (whole := node.linear()) is not None:
+        return whole, WeightedSum(1.0, {})
+    if not isinstance(node, Operation):
+        return None
+    left, right = _fraction(node.left), _fraction(node.right)
+    if left is None or right is None:
+        return None
+    (above, below), (other_above, other_below) = left, right
+    match node.sign:
+        case "*":
+            return _both(_product(above, other_above), _product(below, other_below))
+        case "/":
+            return _both(_product(above, other_below), _product(below, other_above))
+        case _:
+            other_above = other_above.times(-1.0 if node.sign == "-" else 1.0)
+            if below == other_below:
+                return above.plus(other_above), below
+            first, second = _product(above, other_below), _product(other_above, below)
+            return None if first is None or second is None else _both(first.plus(second), _product(below, other_below))
+
+
+def _product(left: WeightedSum, right: WeightedSum) -> WeightedSum | None:
+    """Return the product of two sums, one of which is a number; None where neither is."""
+    if left.factors and right.factors:
+        return None
+    return left.times(right.constant) if left.factors else right.times(left.constant)
+
+
+def _both(above: WeightedSum | None, below: WeightedSum | None) -> tuple[WeightedSum, WeightedSum] | None:
+    return None if above is None or below is None else (above, below)
 
 
 def undivided(result: Computed) -> Flags:
@@ -282,6 +313,13 @@ def read(text: str) -> Formula:
     root = reader.sum(0)
     reader.refuse_more()
     formula = Formula(text, root)
+    named = list(root.names())
+    twice = next((name for name in named if named.count(name) > 1), None)
+    # Where such a formula turns, as `a * a` does at 0, all draws lie to one side of the truth: no interval of draws holds it.
+    if twice is not None and formula.quotient() is None:
+        message = f"uses {twice!r} twice, and is no sum of metrics divided by a sum of metrics"
+        hint = "no interval of its noise is known: publish the parts, and compute it from them"
+        raise RequestError(field="", message=message, hint=hint)
     if not formula.names:
         raise RequestError(field="", message="names no metric", hint=EXAMPLE)
     if len(formula.names) > MOST_NAMES:

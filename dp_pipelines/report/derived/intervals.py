@@ -37,34 +37,50 @@ Interval = tuple[Floats, Floats]
 """Low and high ends, NaN for none."""
 
 
-def fieller(above: Floats, below: Floats, variances: tuple[Floats, Floats], covariance: Floats) -> Interval:
+def fieller(above: Floats, below: Floats, loads_above: Floats, loads_below: Floats) -> Interval:
     """Return the 95% intervals of quotients whose noise is Gaussian.
 
     Fieller (J. R. Statist. Soc. B 16, 1954): all r for which `above - r below` is within 1.96 of its deviations of zero. The set
-    is an interval only if `below` is more than 1.96 of its deviations away from zero.
+    is an interval only if `below` is more than 1.96 of its deviations away from zero. Its two ends are
+    apart by the root of `|above l - below k|^2 - z^2 (|k|^2 |l|^2 - (k l)^2)` with the loads k and l of both: computed so, large
+    numbers with little noise keep their digits.
 
     Args:
         above, below: noisy numerators and denominators.
-        variances: of the noise of both.
-        covariance: of the two.
+        loads_above, loads_below: how much of each independent noise of deviation 1 both have: one row for each noise.
 
     Returns:
         ends; NaN where the set is unbounded.
 
-    >>> one = np.ones(1)
-    >>> low, high = fieller(100 * one, 10 * one, (one, one), 0 * one)
+    >>> one, loads = np.ones(1), (np.array([[1.0], [0.0]]), np.array([[0.0], [1.0]]))
+    >>> low, high = fieller(100 * one, 10 * one, *loads)
     >>> round(float(low[0]), 3), round(float(high[0]), 3)
     (8.351, 12.448)
-    >>> fieller(100 * one, 1.9 * one, (one, one), 0 * one)[0].tolist()
+    >>> fieller(100 * one, 1.9 * one, *loads)[0].tolist()
     [nan]
     """
-    square = ERROR_BAR**2
-    bounded = below**2 > square * variances[1]
-    lead = np.where(bounded, below**2 - square * variances[1], np.nan)
+    sizes = [_size(*of) for of in ((above, loads_above), (below, loads_below))]
+    above, loads_above, below, loads_below = (
+        above / sizes[0],
+        loads_above / sizes[0],
+        below / sizes[1],
+        loads_below / sizes[1],
+    )
+    square, variance = ERROR_BAR**2, (loads_below**2).sum(axis=0)
+    lead = np.where(below**2 > square * variance, below**2 - square * variance, np.nan)
+    covariance = (loads_above * loads_below).sum(axis=0)
     middle = above * below - square * covariance
-    last = above**2 - square * variances[0]
-    root = np.sqrt(np.maximum(middle**2 - lead * last, 0.0))
-    return (middle - root) / lead, (middle + root) / lead
+    within = (loads_above**2).sum(axis=0) * variance - covariance**2
+    inside = ((above * loads_below - below * loads_above) ** 2).sum(axis=0) - square * np.maximum(within, 0.0)
+    root = ERROR_BAR * np.sqrt(np.maximum(inside, 0.0))
+    scale = sizes[0] / sizes[1]
+    return (middle - root) / lead * scale, (middle + root) / lead * scale
+
+
+def _size(values: Floats, loads: Floats) -> Floats:
+    """Return by what numbers and their loads are divided, so that no square of them is too large or too small for a float."""
+    largest = np.maximum(np.abs(values), np.abs(loads).max(axis=0))
+    return np.where((largest > 0) & np.isfinite(largest), largest, 1.0)
 
 
 @functools.cache
@@ -143,8 +159,7 @@ def _of_quotient(
 ) -> Interval:
     """Return the intervals of a quotient of two sums."""
     loads = [_loads(part, stddevs, noise) for part in (above, below)]
-    variances = (loads[0] ** 2).sum(axis=0), (loads[1] ** 2).sum(axis=0)
-    return fieller(above.compute(values), below.compute(values), variances, (loads[0] * loads[1]).sum(axis=0))
+    return fieller(above.compute(values), below.compute(values), *loads)
 
 
 def _loads(part: WeightedSum, stddevs: Mapping[str, Floats], noise: PartNoise) -> Floats:

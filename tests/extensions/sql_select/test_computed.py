@@ -28,6 +28,7 @@ def computed(item: str) -> dict[str, object]:
         ("100 * sum(price) / count(*)", "(100 * revenue) / orders"),
         ("sum(price) / (count(*) - 1) - 3", "(revenue / (orders - 1)) - 3"),
         ("-sum(price) + 1", "(-revenue) + 1"),
+        ("0.1 * count(*)", "0.1 * orders"),
         ("1 - sum(price) / nullif(count(*), 0)", "1 - (revenue / orders)"),
     ],
 )
@@ -52,6 +53,7 @@ def test_a_column_that_is_no_word_stands_in_quotes() -> None:
     [
         ("SELECT sum(price) / count(*) AS x FROM t", 8, "is not selected by itself: sum(price)", "add it to SELECT"),
         (f"SELECT {PARTS}, sum(price) / count(*) FROM t", 51, "has no name", "AS basket"),
+        (f"SELECT {PARTS}, 1e400 * count(*) AS x FROM t", 51, "is a number that is too large", ""),
         (
             f"SELECT {PARTS}, sqrt(sum(price)) AS x FROM t",
             51,

@@ -134,6 +134,9 @@ def test_a_job_that_computes_from_what_a_release_does_not_have_makes_no_page(sho
         ("orders_stddev", BASKET, "would publish column 'orders_stddev', whose name another column has"),
         ("product", BASKET, "would publish column 'product', whose name another column has"),
         ("a", BASKET | {"label": "orders"}, "a.label: is the name of another column too"),
+        ("", BASKET, "must be a name: non-empty text"),
+        ("a\x1b[31mb", BASKET, "must not contain line breaks or control characters"),
+        ("a", {"kind": "expression", "of": "orders * orders"}, "a.of: uses 'orders' twice"),
     ],
 )
 def test_what_cannot_be_computed_is_refused_by_plan_with_its_line(
@@ -144,6 +147,55 @@ def test_what_cannot_be_computed_is_refused_by_plan_with_its_line(
     assert said.code == 2
     assert "job.yaml:" in said.err
     assert words in said.err
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("level", {"partition_by": ["product", "store"], "rollup": [[], ["product"], ["product", "store"]]}),
+        ("rest", {"partition_by": ["product", "store"], "rollup": [[], ["product"], ["product", "store"]]}),
+        ("orders_low", {"bounds": "auto"}),
+        ("orders_estimate", {"kept": {"share": 0.1}}),
+    ],
+)
+def test_a_name_that_a_run_would_find_taken_is_refused_before_it_is_charged(
+    shop: Shop, call: Call, name: str, changes: dict[str, Any]
+) -> None:
+    shop.write(stages=computing({name: BASKET}, **changes))
+    for command in (("plan", shop.job), ("run", shop.job, "--output", shop.folder / "out")):
+        said = call(*command)
+        assert said.code == 2
+        assert f"metrics.{name}: would publish column" in said.err
+    assert shop.charged() == 0
+
+
+def test_a_ratio_of_names_that_no_formula_can_hold_is_refused_before_it_is_charged(shop: Shop, call: Call) -> None:
+    name = "q" + 135 * '"'
+    shop.write(stages=computing({name: {"kind": "count"}, "a": {"kind": "ratio", "of": name, "to": name}}))
+    said = call("run", shop.job, "--output", shop.folder / "out")
+    assert (said.code, shop.charged()) == (2, 0)
+    assert "metrics.a: is a formula of more than 500 characters" in said.err
+
+
+def test_made_up_rows_show_the_columns_that_a_run_would_publish(shop: Shop, call: Call) -> None:
+    shop.write(stages=computing({"basket": BASKET}, kept={"share": 0.1}))
+    assert call("run", shop.job, "--output", shop.folder / "real").code == 0
+    assert call("run", shop.job, "--output", shop.folder / "made", "--synthetic").code == 0
+    assert table_of(shop.folder / "made").schema.names == table_of(shop.folder / "real").schema.names
+
+
+def test_a_metric_that_is_called_as_the_range_of_a_ratio_would_be_stays_in_a_page_made_again(
+    shop: Shop, call: Call
+) -> None:
+    shop.write(stages=computing({"price_low": {"kind": "privacy_id_count"}, "price": BASKET}))
+    assert call("run", shop.job, "--output", shop.folder / "out").code == 0
+    again = ("report", shop.folder / "out", "--job", shop.job, "--csv")
+    assert call(*again, shop.folder / "with").code == 0
+    shop.write(stages=computing({"price_low": {"kind": "privacy_id_count"}}))
+    assert call(*again, shop.folder / "without").code == 0
+    for folder in ("with", "without"):
+        header = (shop.folder / folder / "weekly.csv").read_text().splitlines()[0]
+        assert '"price_low",' in header, folder
 
 
 def test_a_stage_that_publishes_no_number_for_each_group_computes_none(shop: Shop, call: Call) -> None:

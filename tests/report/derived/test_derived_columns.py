@@ -14,6 +14,7 @@ import pyarrow.parquet
 import pytest
 
 from dp_pipelines.errors import RequestError
+from dp_pipelines.query.range_columns import ENDS
 from dp_pipelines.release.ranges import GROUP, KeptShare, ranges_of_means
 from dp_pipelines.report.derived import derived_columns, part_noise
 
@@ -67,6 +68,17 @@ def test_a_quotient_has_the_range_of_a_mean_where_the_limits_cut_something_off()
             mean = ranges_of_means(value[at : at + 1], bar[at : at + 1], *shares, GROUP)
             assert found.column(f"basket_{end}").to_pylist()[at] == pytest.approx(getattr(mean, end)[0])
             assert found.column("basket_estimate").to_pylist()[at] == pytest.approx(mean.estimate[0])
+
+
+@pytest.mark.parametrize("text", ["-1 * revenue / orders", "revenue / (-orders)", "-(revenue / orders)"])
+def test_the_range_of_a_quotient_below_zero_is_that_of_the_quotient_above_it(text: str) -> None:
+    described = stage(kept={})
+    described["metrics"]["orders"]["kept"] = KEPT
+    described["metrics"]["revenue"]["kept"] = KEPT | {"share": 0.8, "divided_by": 0.8}
+    found = made({"above": "revenue / orders", "below": text}, described, table()).slice(0, 2)
+    ends = {end: [np.array(found.column(f"{name}_{end}").to_pylist()) for name in ("above", "below")] for end in ENDS}
+    for end, other in (("low", "high"), ("high", "low"), ("estimate", "estimate")):
+        assert ends[end][1] == pytest.approx(-ends[other][0])
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ COLUMNS = {"a": np.array([6.0, -2.0]), "b": np.array([3.0, 4.0]), "net c": np.ar
         ("-a + 2*b", [0.0, 10.0]),
         ('1.5e1 * "net c" + .5', [8.0, 0.5]),
         ("a - -b", [9.0, 2.0]),
-        ("2 * (a + b) * (a - b)", [54.0, -24.0]),
+        ("2 * (a + b) * (1 - 4)", [-54.0, -12.0]),
     ],
 )
 def test_signs_bind_as_in_arithmetic(text: str, numbers: list[float]) -> None:
@@ -90,5 +90,24 @@ def test_sums_and_quotients_of_sums_are_known_as_such() -> None:
     assert above is not None
     assert below is not None
     assert (above.constant, dict(above.factors), dict(below.factors)) == (1.0, {"a": 2.0, "b": -0.25}, {"b": 3.0})
-    for text in ("a * b", "a / b / a", "1 - a / b", "a / (b * a)"):
+    for text in ("a * b", "a / b / c", "a * b - 1", "1 / (b * a)"):
         assert formula.read(text).quotient() is None
+
+
+def test_sums_of_quotients_and_numbers_are_quotients() -> None:
+    columns = {"a": np.array([3.0]), "b": np.array([4.0])}
+    for text in ("1 - a / b", "a / b * 2", "3 * (a / b) / 4", "1 / (b / a)", "a / b + b / b", "2 / b - a / b"):
+        read = formula.read(text)
+        above, below = read.quotient() or (None, None)
+        assert above is not None
+        assert below is not None
+        assert above.compute(columns) / below.compute(columns) == pytest.approx(read.compute(columns).values), text
+
+
+@pytest.mark.parametrize(
+    "text", ["a * a", "(a - b) * (a - b)", "(a - b) * (a - b) / b", "a * (100 - a)", "a / b * (1 - a / b)"]
+)
+def test_a_formula_that_may_turn_is_refused(text: str) -> None:
+    """By draws the interval of none of these would hold the truth where the formula turns: 0 of 1,000 releases."""
+    with pytest.raises(RequestError, match="twice"):
+        formula.read(text)

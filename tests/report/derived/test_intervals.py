@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from dp_pipelines.report.derived import formula
-from dp_pipelines.report.derived.intervals import FIELLER, NORMAL, OF_DRAWS, fieller, interval_of
+from dp_pipelines.report.derived.intervals import FIELLER, NORMAL, _of_draws, fieller, interval_of
 from dp_pipelines.report.derived.part_noise import PartNoise
 
 RELEASES = 2_000
@@ -98,9 +98,10 @@ def test_draws_of_gaussian_noise_give_the_interval_of_fieller() -> None:
     noise = PartNoise(laws=("gaussian", "gaussian"), shares=SHARED)
     values = {"a": np.array([5000.0, 100.0, -900.0]), "b": np.array([400.0, 80.0, 60.0])}
     stddevs = {"a": np.full(3, 90.0), "b": np.full(3, 9.0)}
-    found = [interval_of(formula.read(text), values, stddevs, noise) for text in ("a / b", "a / b * (b / b)")]
-    assert [how for _, _, how in found] == [FIELLER, OF_DRAWS]
-    (_, closed, _), (_, drawn, _) = found
+    read = formula.read("a / b")
+    _, closed, how = interval_of(read, values, stddevs, noise)
+    assert how == FIELLER
+    drawn = _of_draws(read, values, stddevs, noise)
     width = closed[1] - closed[0]
     for one, other in zip(closed, drawn, strict=True):
         assert (np.abs(one - other) < 0.03 * width).all()
@@ -108,15 +109,16 @@ def test_draws_of_gaussian_noise_give_the_interval_of_fieller() -> None:
 
 def test_the_ends_are_the_quotients_that_a_test_just_accepts() -> None:
     above, below, spread, covariance = 5000.0, 60.0, (300.0, 9.0), 500.0
-    one = np.ones(1)
-    ends = fieller(above * one, below * one, (spread[0] ** 2 * one, spread[1] ** 2 * one), covariance * one)
+    one, shared = np.ones(1), covariance / spread[1]
+    loads = np.array([[np.sqrt(spread[0] ** 2 - shared**2)], [shared]]), np.array([[0.0], [spread[1]]])
+    ends = fieller(above * one, below * one, *loads)
     for (end,) in ends:
         stddev = np.sqrt(spread[0] ** 2 + end**2 * spread[1] ** 2 - 2 * end * covariance)
         assert abs(above - end * below) == pytest.approx(1.96 * stddev)
 
 
 @pytest.mark.parametrize("law", ["gaussian", "laplace"])
-@pytest.mark.parametrize("text", ["a / b", "a / b + a", "1 / (b / a)", "a / (b * b)"])
+@pytest.mark.parametrize("text", ["a / b", "a / b + 2", "a * 2 / (b / 3)", "1 / (a * b)"])
 @pytest.mark.parametrize("below", [0.0, 1.5, -1.5, np.nan, np.inf])
 def test_a_divisor_that_may_be_zero_gives_no_number(text: str, below: float, law: str) -> None:
     noise = PartNoise(laws=(law, law), shares=INDEPENDENT)
@@ -127,6 +129,25 @@ def test_a_divisor_that_may_be_zero_gives_no_number(text: str, below: float, law
         noise = PartNoise(laws=(law, law), shares=INDEPENDENT[::-1])
     found, (low, high), _ = interval_of(read, *named, noise)
     assert np.isnan([found[0], low[0], high[0]]).all()
+
+
+@pytest.mark.parametrize("size", [1e6, 1e8, 3e9, 3e12])
+def test_quotients_of_large_numbers_with_little_noise_keep_their_digits(size: float) -> None:
+    noise = PartNoise(laws=("gaussian", "gaussian"), shares=INDEPENDENT)
+    values, stddevs = {"a": np.array([3 * size]), "b": np.array([size])}, {"a": np.array([2.0]), "b": np.array([2.0])}
+    _, (low, high), _ = interval_of(formula.read("a / b"), values, stddevs, noise)
+    expected = 2 * 1.96 * 2.0 * np.hypot(1.0, 3.0) / size
+    assert high[0] - low[0] == pytest.approx(expected, rel=1e-2 if size > 1e12 else 1e-5)
+
+
+@pytest.mark.parametrize("factor", [1e-200, 1e200])
+def test_a_small_or_a_large_number_before_a_quotient_changes_its_scale_alone(factor: float) -> None:
+    noise = PartNoise(laws=("gaussian", "gaussian"), shares=INDEPENDENT)
+    values, stddevs = {"a": np.array([100.0]), "b": np.array([50.0])}, {"a": np.array([10.0]), "b": np.array([2.0])}
+    _, plain, _ = interval_of(formula.read("a / b"), values, stddevs, noise)
+    _, scaled, _ = interval_of(formula.read(f"{factor!r} * a / b"), values, stddevs, noise)
+    for one, other in zip(plain, scaled, strict=True):
+        assert other == pytest.approx(one * factor)
 
 
 def test_a_divisor_near_zero_gives_finite_ends_or_none() -> None:
