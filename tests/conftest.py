@@ -86,3 +86,13 @@ def one_import_root() -> Iterator[None]:
     yield
     bare = {name for name in sys.modules if name.partition(".")[0] in ("transforms", "jobs")}
     assert not bare, f"write dp_pipelines.transforms and dp_pipelines.jobs; loaded under a bare name: {sorted(bare)}"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_folder() -> Iterator[None]:
+    """Fail a run in which a test made a ledger or a release in the folder of the checkout, which a commit may then take with it."""
+    places = [Path(__file__).resolve().parents[1] / name for name in ("dp-ledger.sqlite", "dp-releases")]
+    before = {place for place in places if place.exists()}
+    yield
+    made = sorted(place.name for place in places if place.exists() and place not in before)
+    assert not made, f"a test leaves these in the checkout; let it change into a folder of its own: {made}"
