@@ -90,7 +90,7 @@ def one_import_root() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def own_folder() -> Iterator[None]:
-    """Fail a run in which a test made a ledger or a release in the folder of the checkout, which a commit may then take with it."""
+    """Fail a run in which a test made a ledger or a release in the checkout, which a commit may then take with it."""
     places = [Path(__file__).resolve().parents[1] / name for name in ("dp-ledger.sqlite", "dp-releases")]
     before = {place for place in places if place.exists()}
     yield

@@ -103,7 +103,8 @@ def test_a_computed_number_costs_nothing_in_the_command(here: pathlib.Path, call
     assert (refused.code, "names 'mean', which is no count and no sum" in refused.err) == (2, True)
 
 
-def test_a_session_shows_what_a_statement_computes(here: pathlib.Path) -> None:  # noqa: F811 - the fixture
+def test_a_session_shows_what_a_statement_computes(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     text = f"SELECT product, {PARTS}, sum(price) / count(*) AS basket FROM shop GROUP BY ALL"
     found = session().sql(text, name="orders", epsilon=1, bounds=BOUNDS, partitions=PRODUCTS, clips=CLIPS)
     assert found.to_arrow().column_names[-3:] == ["basket", "basket_noise_low", "basket_noise_high"]
