@@ -148,6 +148,13 @@ def departments(folder: pathlib.Path) -> None:
     call(folder, sys.executable, "examples/collect/departments.py", "--out", "departments")
 
 
+def recipes(folder: pathlib.Path) -> None:
+    """Two jobs of docs/recipes: columns over what a user did, and a ratio of released numbers."""
+    shutil.copytree(EXAMPLES, folder / "examples")
+    shutil.copytree(EXAMPLES.parent / "docs" / "recipes", folder / "docs" / "recipes")
+    call(folder, sys.executable, "examples/recipes/errors.py", "funnel", "weighted_mean")
+
+
 def notebook(folder: pathlib.Path) -> None:
     """The cells of the session's notebook, one after the other."""
     cells = json.loads((EXAMPLES / "notebook" / "session.ipynb").read_text())["cells"]
@@ -218,6 +225,7 @@ STEPS: dict[str, tuple[Step, tuple[str, ...]]] = {
     "examples/ta_feng/scheduled.yaml": (scheduled, ()),
     "examples/tax_units: train, predict, export, report": (tax_units, ("onnx",)),
     "examples/collect": (departments, ()),
+    "examples/recipes": (recipes, ()),
     "examples/notebook": (notebook, ("polars", "matplotlib")),
     "examples/pipeline_dp": (pipeline_dp, ("pipeline_dp",)),
     "examples/beam_yaml": (beam_yaml, ("docstring_parser",)),
