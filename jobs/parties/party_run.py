@@ -106,7 +106,7 @@ class PartyProduction(Production):
     parties: PartiesModel = dataclasses.field(kw_only=True)
     party: str = dataclasses.field(kw_only=True)
 
-    def prepare(self, foresee: Callable[[], int], ledger: str) -> None:
+    def prepare(self, expected: int, foresee: Callable[[], int], ledger: str) -> None:
         """Meet the others, once this party's ledger has room. Errors as for `Meeting.agree`, and those of the ledger."""
         number = foresee()  # who is refused after the others are charged costs them a run
         self._pass_gate(number)

@@ -220,6 +220,21 @@ class Book:
         known = self._run(run_id)
         return known is not None and known.committed
 
+    def next_round(self, run_id: str, *, spare: bool) -> int:
+        """Return the round that a run has, or gets if no other process takes it first. No charge is tried.
+
+        Args:
+            run_id: of the run.
+            spare: whether it is one of those for corrections.
+        """
+        known = self._run(run_id)
+        if known is not None and known.state != "abandoned":
+            return known.round
+        request = self._request
+        frozen = self._ledger and self._ledger.block(request.file.job.dataset, request.window_name, request.asked)
+        free = frozen.free(spare=spare) if frozen else ()
+        return free[0] if free else 1
+
     def changed_files(self, run_id: str) -> str:
         """Return what to say where a run has its release and its files are others by now; empty where they are the same.
 

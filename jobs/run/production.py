@@ -73,18 +73,19 @@ class Production:
     made_up: Sequence[str] = ()
     asked: Request | None = None
 
-    def prepare(self, foresee: Callable[[], int], ledger: str) -> None:
+    def prepare(self, expected: int, foresee: Callable[[], int], ledger: str) -> None:
         """What must be settled before a run is charged: its stages draw what their records state.
 
         Args:
+            expected: the round that the run has, or gets if no other process takes it first.
             foresee: gives the round that the ledger will reserve, or refuses as it would.
             ledger: tells the ledger from any other.
 
         Raises:
             GateError: a stage draws what the run would not be charged for; nothing was charged.
-            DpError: the ledger refuses, or what else must be settled cannot be; nothing was charged.
+            DpError: what else must be settled cannot be; nothing was charged.
         """
-        self._pass_gate(foresee())
+        self._pass_gate(expected)
 
     def _pass_gate(self, number: int) -> None:
         """Check the stages of a round against the records that its total was composed with. Errors as for `gate.admit`."""

@@ -263,12 +263,12 @@ def carry_out(
                 place.refuse_unready()
                 _refuse_unready(engine, request, plan, identity, target, tell)
                 tried = functools.partial(book.tried, admission(request, plan, identity, spare=spare, trial=True))
-                with _hinting(otherwise):
-                    production.prepare(tried, book.known_as)  # nobody is asked about a run that the ledger refuses
+                production.prepare(book.next_round(identity, spare=spare), tried, book.known_as)
                 repeats = "" if spare else book.repeats(identity)
                 if repeats and confirm is None:
                     tell(repeats)
                 if confirm is not None and (frozen is None or repeats):
+                    tried()  # nobody is asked about a run that the ledger refuses
                     confirm(book.new_charge(plan, repeats), stream, progress)
             work = ledgered_run.Work(
                 account=file.job.dataset,
@@ -288,8 +288,11 @@ def carry_out(
                 shown=place.shown,
                 content_with=request.content_with,
             )
-            with _hinting(otherwise):
+            try:
                 again = ledgered_run.run(book.open(), work)
+            except BudgetError as error:
+                hint = "; ".join(part for part in (error.hint, otherwise) if part)
+                raise BudgetError(field=error.field, message=error.message, hint=hint) from None
             if changed:  # not said before: the run may have been refused, as one of another job
                 tell(changed)
             if again and (differs := presentation.difference(file.job, manifest.read_manifest(target) or {})):
@@ -302,16 +305,6 @@ def carry_out(
     content = manifest.read_manifest(target)
     assert content is not None
     return PublishedRun(folder=target, manifest=content, again=again, place=place)
-
-
-@contextlib.contextmanager
-def _hinting(otherwise: str) -> Iterator[None]:
-    """Have a refusal of the budget name the ways on, too."""
-    try:
-        yield
-    except BudgetError as error:
-        hint = "; ".join(part for part in (error.hint, otherwise) if part)
-        raise BudgetError(field=error.field, message=error.message, hint=hint) from None
 
 
 def _deliver(
