@@ -18,6 +18,7 @@ OWN_FILES = {
     "dp_pipelines/steps/read_files.py": "the one function",
     "dp_pipelines/report/collected_page.py": "a released table",
     "dp_pipelines/report/released_table.py": "a released table",
+    "dp_pipelines/report/derived/derived_columns.py": "a staged or released table",
     "dp_pipelines/release/verdicts.py": "a released table",
     "jobs/beam_yaml/transforms.py": "a released table",
     "jobs/cli/report_command.py": "a released table",
@@ -50,7 +51,8 @@ def test_files_from_elsewhere_are_opened_by_one_function() -> None:
             calls = [node.func for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
             if any(isinstance(call, ast.Attribute) and call.attr == "ParquetFile" for call in calls):
                 callers.add(path.relative_to(ROOT).as_posix())
-    assert callers == set(OWN_FILES)
+    deleted = {name for name in OWN_FILES if "/extensions/" in name and not (ROOT / name).exists()}
+    assert callers == set(OWN_FILES) - deleted
 
 
 def test_a_null_list_of_a_fixed_size_fails_no_file(tmp_path: pathlib.Path) -> None:
