@@ -6,7 +6,6 @@ function from text to findings, and a planted fault beside it shows that it can 
 
 import ast
 import functools
-import importlib.util
 import re
 import subprocess
 import sys
@@ -16,7 +15,7 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.helpers.extension_folders import needs
+from tests.helpers.extension_folders import is_of_deleted, needs
 from tests.helpers.source import PACKAGE_FOLDERS, ROOT, imports, modules, nodes, outline, scripts, text_files
 
 LAYERS = (
@@ -499,8 +498,7 @@ def test_what_a_kind_does_is_asked_of_its_object() -> None:
     found = {name: found for name, (text, _) in sources().items() if (found := kinds_compared(text))}
     new = {name: where for name, where in found.items() if name not in KINDS_COMPARED}
     assert not new, f"let the object of the kind say it, or give a reason in KINDS_COMPARED: {new}"
-    there = {name for name in KINDS_COMPARED if importlib.util.find_spec(name.rpartition(".")[0])}
-    gone = there - set(found)
+    gone = {name for name in KINDS_COMPARED if not is_of_deleted(name)} - set(found)
     assert not gone, f"these compare no kind any more; take them out of KINDS_COMPARED: {gone}"
 
 

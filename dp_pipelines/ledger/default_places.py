@@ -65,7 +65,7 @@ def remember(place: AccountPlace, pattern: str, files: Sequence[str], option: st
     known, read = _known(place), _marks(files or [pattern])
     if read.items() <= known.items():
         return []
-    warnings = warnings_of(place, pattern, files, option)
+    warnings = _warnings_of_new(place, known, read, option, pattern)
     with contextlib.suppress(OSError):
         note = _folder() / _name(place)
         private_folders.make(note.parent)
@@ -77,7 +77,13 @@ def remember(place: AccountPlace, pattern: str, files: Sequence[str], option: st
 
 def warnings_of(place: AccountPlace, pattern: str, files: Sequence[str], option: str) -> list[str]:
     """Return the warnings that `remember` would give, and record nothing. Arguments as for `remember`."""
-    known, read = _known(place), _marks(files or [pattern])
+    return _warnings_of_new(place, _known(place), _marks(files or [pattern]), option, pattern)
+
+
+def _warnings_of_new(
+    place: AccountPlace, known: Mapping[str, Mark], read: Mapping[str, Mark], option: str, pattern: str
+) -> list[str]:
+    """Warn of what an account has not recorded, or with other marks; of the pattern, too, if it has recorded nothing."""
     if read.items() <= known.items():
         return []
     new = {name: mark for name, mark in read.items() if name not in known}

@@ -8,29 +8,23 @@ from collections.abc import Collection, Mapping
 
 import pyarrow as pa
 
-from dp_pipelines.frozen import FrozenMapping
 from dp_pipelines.query.compare import METRIC, number_columns
 from dp_pipelines.query.query import Query
 from dp_pipelines.query.range_columns import range_fields
 from dp_pipelines.query.released_schema import released_schema
 from dp_pipelines.query.rollup import LEVEL, REST
 from dp_pipelines.report.compare_text import FILE as COMPARISON
-from dp_pipelines.report.derived import derived_columns
 
 
 def published_schemas(
-    queries: Mapping[str, Query],
-    schemas: Mapping[str, pa.Schema],
-    with_rest: Collection[str] = (),
-    derived: Mapping[str, Collection[str]] = FrozenMapping({}),
+    queries: Mapping[str, Query], schemas: Mapping[str, pa.Schema], with_rest: Collection[str] = ()
 ) -> dict[str, pa.Schema]:
-    """The columns of every published table, by its name.
+    """The columns of every published table, by its name, without those that are computed from released numbers.
 
     Args:
         queries: by stage.
         schemas: of the rows of each stage.
         with_rest: the stages with levels of which some of the finest partitions are not shown, but in a rest.
-        derived: the names of what is computed from released numbers, by stage.
 
     >>> from dp_pipelines import *
     >>> bounds = ContributionBounds(max_partitions_contributed=1, max_contributions_per_partition=1)
@@ -45,10 +39,7 @@ def published_schemas(
         if name in with_rest and REST not in released.names:
             place = 1 + max(released.get_field_index(column) for column in (LEVEL, *query.partition_columns))
             found[name] = released.insert(place, pa.field(REST, pa.bool_()))
-        for field in (
-            *range_fields(query),
-            *derived_columns.fields(derived.get(name, ()), ranged=query.kept is not None),
-        ):
+        for field in range_fields(query):
             found[name] = found[name].append(field)
         if query.compare is not None:
             numbers = [(column, pa.float64()) for column in number_columns(query.compare.intervals)]

@@ -216,9 +216,10 @@ def check(file: JobFile, given: Sequence[str], held: source_files.Source | None 
     of_queries, of_tasks = queries(file, schemas, values), tasks(file, units, source.files)
     shown = having.bind(file, of_queries, schemas, values)
     formulas = {name: presentation.formulas_of(job.stages[name]) for name in of_queries}
-    with_rest = [name for name, rows in shown.items() if rows.leaves is not None]
-    _check_computed(file, of_queries, published_schemas(of_queries, schemas, with_rest), formulas)
-    published = published_schemas(of_queries, schemas, with_rest, formulas)
+    published = published_schemas(
+        of_queries, schemas, [name for name, rows in shown.items() if rows.leaves is not None]
+    )
+    published |= _with_computed(file, of_queries, published, formulas)
     units = {name: units[name].reading(query.columns) for name, query in of_queries.items() if name in units}
     refuse_nested(file, {**units, **{name: task.unit for name, task in of_tasks.items()}})
     read = [unit.columns for unit in units.values()] + [task.columns for task in of_tasks.values()]
@@ -249,20 +250,25 @@ def check(file: JobFile, given: Sequence[str], held: source_files.Source | None 
     )
 
 
-def _check_computed(
+def _with_computed(
     file: JobFile,
     of_queries: Mapping[str, Query],
     released: Mapping[str, pa.Schema],
     formulas: Mapping[str, Collection[str]],
-) -> None:
-    """Refuse what is computed from released numbers if its columns have names of others. Raises: JobErrors."""
-    problems = []
+) -> dict[str, pa.Schema]:
+    """Return the columns of tables with those that are computed from released numbers.
+
+    Raises:
+        JobErrors: a column would have the name of another one.
+    """
+    found, problems = {}, []
     for name, named in formulas.items():
         try:
-            derived_models.check_columns(named, of_queries[name], released[name])
+            found[name] = derived_models.with_columns(named, of_queries[name], released[name])
         except RequestError as error:
             problems.append(file.error(("stages", name), error))
     raise_all(problems)
+    return found
 
 
 def _refuse_added_unit(file: JobFile, source: source_files.Source, unit: Sequence[str]) -> None:

@@ -19,7 +19,7 @@ from dp_pipelines.jobs.run.charged_elsewhere import charged_elsewhere, charged_f
 from dp_pipelines.jobs.runners import processes
 from dp_pipelines.jobs.sources import event_window
 from dp_pipelines.ledger import default_places, release_list, rules, sources, units
-from dp_pipelines.ledger.entries import FILTER, TUNE, Account, Cost, Run, Window
+from dp_pipelines.ledger.entries import FILTER, TUNE, Account, Cost, PlanBlock, Run, Window
 from dp_pipelines.ledger.ledger import DEFAULT_NAME, Ledger
 from dp_pipelines.ledger.patience import A_MINUTE, Patience
 from dp_pipelines.planning.plan import Plan
@@ -118,11 +118,16 @@ class Book:
 
     def frozen(self) -> Mapping[str, Any] | None:
         """What the ledger has kept of this run's plan, or None."""
+        block = self._block
+        return None if block is None else dict(block.body["frozen"])
+
+    @property
+    def _block(self) -> PlanBlock | None:
+        """The frozen plan of this run, or None."""
         if self._ledger is None:
             return None
         request = self._request
-        block = self._ledger.block(request.file.job.dataset, request.window_name, request.asked)
-        return None if block is None else dict(block.body["frozen"])
+        return self._ledger.block(request.file.job.dataset, request.window_name, request.asked)
 
     def others(self) -> bool:
         """Whether the account holds plans already."""
@@ -230,9 +235,7 @@ class Book:
         known = self._run(run_id)
         if known is not None and known.state != "abandoned":
             return known.round
-        request = self._request
-        frozen = self._ledger and self._ledger.block(request.file.job.dataset, request.window_name, request.asked)
-        free = frozen.free(spare=spare) if frozen else ()
+        free = [] if self._block is None else self._block.free(spare=spare)
         return free[0] if free else 1
 
     def changed_files(self, run_id: str) -> str:

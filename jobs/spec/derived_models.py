@@ -6,7 +6,7 @@ the numbers (`report.derived`).
 """
 
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import pyarrow as pa
 from pydantic import AfterValidator, Field
@@ -33,8 +33,6 @@ def _read(text: str) -> str:
 class DerivedModel(JobModel):
     """Base of what is computed from released numbers of the same row."""
 
-    places: ClassVar[tuple[str, ...]] = ()
-    """The keys that say what it is computed from."""
     label: Label = None
     measure: Measure = None
 
@@ -121,8 +119,8 @@ def check(stage: "Stage", derived: Mapping[str, DerivedModel]) -> None:
             raise RequestError(field=f"metrics.{name}", message=error.message, hint=error.hint) from None
 
 
-def check_columns(derived: Collection[str], query: Query, released: pa.Schema) -> None:
-    """Refuse computed numbers whose columns would have the name of another column of the published table.
+def with_columns(derived: Collection[str], query: Query, released: pa.Schema) -> pa.Schema:
+    """Return the columns of a published table with those of computed numbers.
 
     Args:
         derived: their names.
@@ -130,13 +128,14 @@ def check_columns(derived: Collection[str], query: Query, released: pa.Schema) -
         released: the columns of its table without them.
 
     Raises:
-        RequestError: by field of the stage.
+        RequestError: a column would have the name of another one; by field of the stage.
     """
-    levels = (LEVEL, REST) if query.rollup is not None else ()
+    levels, ranged = (LEVEL, REST) if query.rollup is not None else (), query.kept is not None
     try:
-        derived_columns.refuse_taken(derived, [*released.names, *levels], ranged=query.kept is not None)
+        derived_columns.refuse_taken(derived, [*released.names, *levels], ranged=ranged)
     except RequestError as error:
         raise RequestError(field=f"metrics.{error.field}", message=error.message, hint=error.hint) from None
+    return pa.schema([*released, *derived_columns.fields(derived, ranged=ranged)], metadata=released.metadata)
 
 
 def _check_part(stage: "Stage", derived: Mapping[str, DerivedModel], part: str, field: str) -> None:
@@ -155,12 +154,3 @@ def _check_part(stage: "Stage", derived: Mapping[str, DerivedModel], part: str, 
     message = f"names {part!r}, which is no count and no sum"
     hint = "a mean is a sum over a count: publish both and divide them"
     raise RequestError(field=field, message=message, hint=hint)
-
-
-def dumped(model: DerivedModel) -> dict[str, Any]:
-    """Return what a job file says of one.
-
-    Args:
-        model: the model.
-    """
-    return model.model_dump(mode="json", exclude_defaults=True)

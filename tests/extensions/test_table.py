@@ -22,7 +22,7 @@ from dp_pipelines.jobs.outputs.extension_output import Output
 from dp_pipelines.jobs.runners.extension_runner import Runner
 from dp_pipelines.jobs.sources.extension_reader import Reader
 from dp_pipelines.jobs.spec.stage_keys import StageKey
-from tests.helpers.extension_folders import needs
+from tests.helpers.extension_folders import is_of_deleted, needs
 from tests.helpers.source import ROOT
 from tests.jobs.conftest import Said
 
@@ -186,6 +186,14 @@ def test_a_built_in_extension_that_is_not_complete_affects_its_own_command_alone
     assert "its extension is not complete" in said.err
     assert call("schema").code == 0
     assert call("--help").code == 0
+
+
+def test_lists_of_the_source_leave_out_what_is_in_the_folder_of_a_deleted_extension_and_nothing_else() -> None:
+    gone = ("dp_pipelines/extensions/gone/table.py:read", "dp_pipelines.extensions.gone.table")
+    there = ("dp_pipelines/extensions/__init__.py:load", "dp_pipelines/extensions/gone", "jobs/sources/gone/own.py")
+    installed = [f"dp_pipelines/extensions/{name}/gone.py" for name in FOLDERS]
+    assert [is_of_deleted(place) for place in gone] == [True, True]
+    assert not any(is_of_deleted(place) for place in (*there, *installed))
 
 
 def test_a_name_that_nobody_offers_is_refused() -> None:

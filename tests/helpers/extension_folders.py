@@ -17,3 +17,13 @@ def needs(*names: str) -> pytest.MarkDecorator:
     """
     missing = [name for name in names if not extensions.has_folder(name)]
     return pytest.mark.skipif(bool(missing), reason=f"needs the extension {', '.join(missing)}")
+
+
+def is_of_deleted(place: str) -> bool:
+    """Return True if a place in the source is in the folder of an extension that is not installed.
+
+    Args:
+        place: a path or the name of a module, with or without what is in it.
+    """
+    name, below, _ = place.replace(".py", "").replace(".", "/").partition("dp_pipelines/extensions/")[2].partition("/")
+    return bool(below) and not extensions.has_folder(name)

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from dp_pipelines import interrupts
+from tests.helpers.extension_folders import is_of_deleted
 
 ROOT = pathlib.Path(__file__).parents[2]
 FOLDERS = ("dp_pipelines", "transforms", "jobs")
@@ -252,9 +253,7 @@ def _unused(found: set[str], listed: dict[str, str]) -> list[str]:
 
 def _there(listed: dict[str, str]) -> set[str]:
     """Of places, those whose extension was not deleted."""
-    deleted = [f"dp_pipelines/extensions/{name}/" for name in ("dataflow", "lake", "sample_and_aggregate")]
-    deleted = [folder for folder in deleted if not (ROOT / folder).is_dir()]
-    return {one for one in listed if not one.startswith(tuple(deleted))}
+    return {one for one in listed if not is_of_deleted(one)}
 
 
 def test_guards_near_rows_catch_what_is_no_exception_too() -> None:

@@ -22,7 +22,7 @@ from dp_pipelines.query.range_columns import ENDS
 from dp_pipelines.release import finest_rows, ranges, staging
 from dp_pipelines.report.derived import formula, part_noise
 from dp_pipelines.report.derived.formula import Formula
-from dp_pipelines.report.derived.intervals import DRAWS, interval_of
+from dp_pipelines.report.derived.intervals import DRAWS, interval_of, method_of
 from dp_pipelines.report.pages import mapping, text
 
 ENTRY = "derived"
@@ -89,7 +89,7 @@ class Derived:
         names = self.formula.names
         values = {name: _floats(table.column(name)) for name in names}
         stddevs = {name: _floats(table.column(f"{name}_stddev")) for name in names}
-        found, (low, high), _ = interval_of(self.formula, values, stddevs, self.noise)
+        found, (low, high) = interval_of(self.formula, values, stddevs, self.noise)
         return [found, low, high, *([nothing] * 3 if self.cut is None else self.cut.range_of(found, low, high))]
 
 
@@ -152,8 +152,7 @@ def of_stage(stage: Mapping[str, Any], formulas: Mapping[str, str], columns: Col
         ) or part_noise.noise_of(read.names, entries)
         how: dict[str, Any] = {"formula": read.text, "why": noise if isinstance(noise, str) else None}
         if not isinstance(noise, str):
-            one = {part: np.ones(1) for part in read.names}
-            how["interval"] = interval_of(read, one, {part: 1e-9 * ones for part, ones in one.items()}, noise)[2]
+            how["interval"] = method_of(read, noise)
         cut: CutOff | str | None = None
         if ranges.ENTRY in stage:
             cut = _cut_off(read, stage)

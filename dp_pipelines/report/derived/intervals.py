@@ -120,7 +120,7 @@ def _standard(law: str, number: int) -> Floats:
 
 def interval_of(
     formula: Formula, values: Mapping[str, Floats], stddevs: Mapping[str, Floats], noise: PartNoise
-) -> tuple[Floats, Interval, str]:
+) -> tuple[Floats, Interval]:
     """Return values and 95% intervals of a formula.
 
     Args:
@@ -129,25 +129,46 @@ def interval_of(
         noise: of the names.
 
     Returns:
-        values, ends, and how these were made; NaN in all three where there is no number.
+        values and ends; NaN in all three where there is no number.
 
     >>> from dp_pipelines.report.derived import formula
     >>> values, stddevs = {"a": np.array([100.0, 1.0]), "b": np.array([10.0, 1.0])}, {"a": np.ones(2), "b": np.ones(2)}
     >>> noise = PartNoise(laws=("gaussian", "gaussian"), shares=np.eye(2))
-    >>> found, (low, high), how = interval_of(formula.read("a / b"), values, stddevs, noise)
-    >>> found.tolist(), low.round(3).tolist(), how
-    ([10.0, nan], [8.351, nan], 'Fieller')
+    >>> found, (low, high) = interval_of(formula.read("a / b"), values, stddevs, noise)
+    >>> found.tolist(), low.round(3).tolist()
+    ([10.0, nan], [8.351, nan])
     """
+    parts = _quotient(formula, noise)
     with np.errstate(all="ignore"):
-        parts = formula.quotient() if noise.gaussian else None
         if parts is not None:
-            how, (low, high) = FIELLER if parts[1].factors else NORMAL, _of_quotient(*parts, values, stddevs, noise)
+            low, high = _of_quotient(*parts, values, stddevs, noise)
         else:
-            how, (low, high) = OF_DRAWS, _of_draws(formula, values, stddevs, noise)
+            low, high = _of_draws(formula, values, stddevs, noise)
         result = formula.compute(values)
     known = undivided(result) & np.isfinite(low) & np.isfinite(high)
     found, low, high = (np.where(known, numbers, np.nan) for numbers in (result.values, low, high))
-    return found, (low, high), how
+    return found, (low, high)
+
+
+def method_of(formula: Formula, noise: PartNoise) -> str:
+    """Return how the intervals of a formula are made.
+
+    Args:
+        formula: over released numbers.
+        noise: of its names.
+
+    >>> from dp_pipelines.report.derived import formula
+    >>> laws = ("gaussian", "gaussian"), ("laplace", "gaussian")
+    >>> [method_of(formula.read("a / b"), PartNoise(laws=each, shares=np.eye(2))) for each in laws]
+    ['Fieller', '10,000 draws']
+    """
+    parts = _quotient(formula, noise)
+    return OF_DRAWS if parts is None else FIELLER if parts[1].factors else NORMAL
+
+
+def _quotient(formula: Formula, noise: PartNoise) -> tuple[WeightedSum, WeightedSum] | None:
+    """Return the two sums of which a formula is a quotient, where all noise is Gaussian; else None."""
+    return formula.quotient() if noise.gaussian else None
 
 
 def _of_quotient(

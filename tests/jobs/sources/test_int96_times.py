@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 
 from dp_pipelines.jobs.sources import public_tables, source_files
 from dp_pipelines.steps.read_files import NO_ROWS, ReadRowGroups
+from tests.helpers.extension_folders import is_of_deleted
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 
@@ -51,8 +52,7 @@ def test_files_from_elsewhere_are_opened_by_one_function() -> None:
             calls = [node.func for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
             if any(isinstance(call, ast.Attribute) and call.attr == "ParquetFile" for call in calls):
                 callers.add(path.relative_to(ROOT).as_posix())
-    deleted = {name for name in OWN_FILES if "/extensions/" in name and not (ROOT / name).exists()}
-    assert callers == set(OWN_FILES) - deleted
+    assert callers == {name for name in OWN_FILES if not is_of_deleted(name)}
 
 
 def test_a_null_list_of_a_fixed_size_fails_no_file(tmp_path: pathlib.Path) -> None:
