@@ -83,7 +83,7 @@ def read(
     ['views >= 90', 'units > 5']
     """
     sql, _ = job_parameters.into_sql(having, values)
-    connection = row_calculator.Calculator().connection
+    connection = row_calculator.checking_connection()
     released = [*keys, *(column for metric in metrics for column in (metric, f"{metric}_stddev"))]
     try:
         root = expressions.tree("having", sql, connection, values)

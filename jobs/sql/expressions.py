@@ -57,7 +57,7 @@ def bind(
     >>> rows.apply(pa.table({"amount": [250, -1]})).to_pylist()
     [{'amount': 250, 'euros': 2.5}]
     """
-    calculator = row_calculator.Calculator()
+    connection = row_calculator.checking_connection()
     problems: list[RequestError] = []
     taken = {name.casefold(): name for name in schema.names}
     units = {name.casefold() for name in unit}
@@ -65,7 +65,7 @@ def bind(
     if where is not None:
         try:
             known = whitelist.KnownNames(columns=schema.names, defined=columns, absent=absent, params=values)
-            condition = _condition("where", where, schema, known, values, calculator.connection)
+            condition = _condition("where", where, schema, known, values, connection)
         except RequestError as error:
             problems.append(error)
     defined = []
@@ -81,7 +81,7 @@ def bind(
         else:
             try:
                 known = whitelist.KnownNames(columns=schema.names, defined=columns, absent=absent)
-                defined.append(_bind_one(field, sql, schema, known, {}, calculator.connection))
+                defined.append(_bind_one(field, sql, schema, known, {}, connection))
             except RequestError as error:
                 problems.append(error)
             taken[name.casefold()] = name
@@ -118,7 +118,7 @@ def check_without_values(
     """
     if where is not None:
         known = whitelist.KnownNames(columns=schema.names, defined=columns, absent=absent, params=examples)
-        _allowed("where", where, known, examples, row_calculator.Calculator().connection)
+        _allowed("where", where, known, examples, row_calculator.checking_connection())
     bind(None, columns, schema, unit=unit, values={}, absent=absent)
 
 
@@ -143,7 +143,7 @@ def over_released(
     plain = pa.schema([field for field in schema if field.name not in lists])
     known = whitelist.KnownNames(columns=plain.names, absent=lists, params=values, released=True)
     try:
-        condition = _condition("having", having, plain, known, values, row_calculator.Calculator().connection)
+        condition = _condition("having", having, plain, known, values, row_calculator.checking_connection())
     except RequestError as error:
         raise _refused("", error.message, error.hint) from None
     if len({name.casefold() for name in condition.columns}) != len(condition.columns):

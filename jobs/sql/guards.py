@@ -147,8 +147,8 @@ def _inside(template: str, node: Node) -> Node:
 
 @functools.cache
 def _parsed(template: str) -> Node:
-    with row_calculator.connect() as connection:
-        node: Node = row_calculator.parse(connection, f"SELECT {template}")["statements"][0]["node"]["select_list"][0]
+    connection = row_calculator.checking_connection()
+    node: Node = row_calculator.parse(connection, f"SELECT {template}")["statements"][0]["node"]["select_list"][0]
     return node
 
 

@@ -8,8 +8,10 @@ that row its value and nothing else, and no text of such a failure is shown. Not
 """
 
 import collections
+import contextlib
 import dataclasses
 import json
+import os
 import re
 import threading
 from collections.abc import Mapping, Sequence
@@ -69,6 +71,30 @@ def connect() -> duckdb.DuckDBPyConnection:
     for setting in _SETTINGS:
         connection.execute(setting).fetchall()
     return connection
+
+
+class _Checking(threading.local):
+    """The connection of each thread that checks jobs, and the process that opened it: a fork opens its own."""
+
+    process = 0
+    connection: duckdb.DuckDBPyConnection
+
+
+_CHECKING = _Checking()
+
+
+def checking_connection() -> duckdb.DuckDBPyConnection:
+    """The connection of this thread for checking jobs, over which no row of a source ever goes.
+
+    All jobs that a thread checks share it, since to open one takes longer than to check a job. A new one is opened where an
+    expression has damaged it: after a fatal error DuckDB refuses everything else.
+    """
+    if _CHECKING.process == os.getpid():
+        with contextlib.suppress(duckdb.Error):
+            _CHECKING.connection.execute("SELECT 1").fetchall()
+            return _CHECKING.connection
+    _CHECKING.connection, _CHECKING.process = connect(), os.getpid()
+    return _CHECKING.connection
 
 
 def parse(connection: duckdb.DuckDBPyConnection, sql: str) -> dict[str, Any]:

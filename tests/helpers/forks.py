@@ -12,11 +12,10 @@ the process that is forked. Its time and that of its children counts once it has
 """
 
 import contextlib
-import importlib
+import gc
 import json
 import os
 import pathlib
-import pkgutil
 import select
 import signal
 import socket
@@ -37,18 +36,14 @@ ENGINE = "DP_TEST_ENGINE"
 POINTS = "DP_TEST_POINTS"
 """Names the folder to a worker in which it stops at steps (`points`)."""
 
-PACKAGES = (
-    *("jobs.outputs", "jobs.parties", "jobs.request", "jobs.run", "jobs.sources", "jobs.sql"),
-    *("ledger", "release", "report", "steps", "transforms"),
-)
-"""Packages of ours, all modules of which are imported."""
-
 OTHERS = (
     *("apache_beam.runners.portability.job_server", "apache_beam.runners.worker.sdk_worker_main"),
-    *("duckdb", "pyarrow.dataset", "pyarrow.parquet", "sqlalchemy.dialects.sqlite.pysqlite"),
-    *("dp_pipelines.jobs.cli.main", "dp_pipelines.jobs.runners.beam_engine", "tests.engines.points"),
+    *("dp_pipelines.jobs.parties.party_run", "dp_pipelines.jobs.runners.beam_engine", "tests.engines.points"),
 )
-"""Other modules that commands and workers import."""
+"""What commands and workers import here, besides the modules of `warm_process`."""
+
+OTHER_PACKAGES = ("jobs.parties", "jobs.sources", "steps", "transforms")
+"""Likewise, packages of ours."""
 
 SCRIPT = """\
 #!{python} -SE
@@ -179,16 +174,6 @@ def script(folder: pathlib.Path) -> pathlib.Path:
     return path
 
 
-def _import_all() -> None:
-    for name in OTHERS:
-        importlib.import_module(name)
-    for package in PACKAGES:
-        found = importlib.import_module(f"dp_pipelines.{package}")
-        for module in pkgutil.iter_modules(found.__path__, f"{found.__name__}."):
-            with contextlib.suppress(ImportError):  # of an extra that is not installed
-                importlib.import_module(module.name)
-
-
 def _serve(place: str) -> dict[str, Any]:
     """Fork for each request, until standard input ends; return in the process of a request, with the request."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listening:
@@ -280,13 +265,14 @@ def _work(arguments: list[str]) -> None:
 
 
 if __name__ == "__main__":
+    from tests.helpers import warm_process
+
     with contextlib.redirect_stderr(None):
-        _import_all()
+        warm_process.import_all(OTHERS, OTHER_PACKAGES)
+    gc.freeze()
     asked_for = _serve(sys.argv[1])
     sys.argv = ["dp-pipelines", *asked_for["arguments"]]
     if asked_for["what"] == "worker":
         _work(asked_for["arguments"])
     else:
-        from dp_pipelines.jobs.cli.main import main
-
-        sys.exit(main())
+        warm_process.run_command()

@@ -26,7 +26,8 @@ import sys
 import tempfile
 import threading
 import types
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NoReturn
 
 from dp_pipelines.jobs.cli import main
 from dp_pipelines.jobs.run import plan_cache
@@ -127,14 +128,20 @@ def kill(arguments: list[str], *, folder: pathlib.Path, point: str, when: str, w
     assert dead.returncode == -signal.SIGKILL, dead.stderr
 
 
-def import_all() -> None:
-    """Import what runs need, and make what each of them would make anew: the models of job files, and templates of pages."""
-    for name in OTHERS:
+def import_all(others: Sequence[str] = (), packages: Sequence[str] = ()) -> None:
+    """Import what runs need, and make what each of them would make anew: the models of job files, and templates of pages.
+
+    Args:
+        others: modules to import besides `OTHERS`.
+        packages: packages of ours to import besides `PACKAGES`, of which what needs an extra that is not installed is left out.
+    """
+    for name in (*OTHERS, *others):
         importlib.import_module(name)
-    for package in PACKAGES:
+    for package in (*PACKAGES, *packages):
         found = importlib.import_module(f"dp_pipelines.{package}")
         for module in pkgutil.iter_modules(found.__path__, f"{found.__name__}."):
-            importlib.import_module(module.name)
+            with contextlib.suppress(*(() if package in PACKAGES else (ImportError,))):
+                importlib.import_module(module.name)
     importlib.import_module("numba").njit(lambda: 0)()  # compiling anything makes Numba import most of its modules
     main.parser()
     plan_cache.code()
@@ -177,6 +184,19 @@ def become(request: dict[str, Any]) -> None:
     signal.alarm(SECONDS)
 
 
+def run_command() -> NoReturn:
+    """Run the command line with `sys.argv`, and end this process."""
+    try:
+        code: Any = main.main()
+    except SystemExit as end:  # of the parser
+        code = end.code
+    # To take apart what all commands share would be three quarters of the time of a small one.
+    atexit.unregister(late_collection._end)
+    atexit._run_exitfuncs()
+    sys.stderr.flush()
+    os._exit(code)
+
+
 if __name__ == "__main__":
     from tests.helpers import killed
 
@@ -194,12 +214,4 @@ if __name__ == "__main__":
         exec(asked["program"], vars(sys.modules["__main__"]))
         sys.exit()
     sys.argv = ["dp-pipelines", *asked["arguments"]]
-    try:
-        code: Any = main.main()
-    except SystemExit as end:  # of the parser
-        code = end.code
-    # To take apart what all commands share would be three quarters of the time of a small one.
-    atexit.unregister(late_collection._end)
-    atexit._run_exitfuncs()
-    sys.stderr.flush()
-    os._exit(code)
+    run_command()

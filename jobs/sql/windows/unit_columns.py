@@ -205,7 +205,7 @@ def bind(
     >>> rows.apply(pa.table({"id": [7, 7, 8], "day": [2, 1, 1]})).to_pylist()
     [{'id': 7, 'day': 2, 'visits': 2}]
     """
-    calculator = row_calculator.Calculator()
+    connection = row_calculator.checking_connection()
     problems: list[RequestError] = []
     for name in unit:
         if name not in schema.names:
@@ -216,7 +216,7 @@ def bind(
             keys.check_key_type(schema.field(name).type, name, partition=False)
         except RequestError as error:
             problems.append(error)
-    check = Check(schema, absent, calculator.connection)
+    check = Check(schema, absent, connection)
     defined: list[UnitColumn] = []
     refused: dict[str, str] = {}
     # Kept rather than rebuilt for each definition: there may be hundreds.
@@ -225,7 +225,7 @@ def bind(
     for number, (name, text) in enumerate(definitions.items()):
         try:
             _check_name(name, unit, known, refused)
-            node = window_whitelist.parse(text, calculator.connection)
+            node = window_whitelist.parse(text, connection)
             _check_order(node, number, places, known)
             if _names(node, refused):
                 refused[name.casefold()] = name  # what is wrong with the other one is told already

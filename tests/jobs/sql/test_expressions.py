@@ -4,6 +4,7 @@ In: expressions over small tables, damaged tables, attacks. Out: values or refus
 row by row; a refused text never ran. Not covered: what each function computes, which is DuckDB's to test.
 """
 
+import concurrent.futures
 import datetime
 import math
 import pickle
@@ -427,3 +428,15 @@ def test_names_that_differ_only_in_case_must_be_written_exactly() -> None:
         define("key", schema)
     with pytest.raises(RequestError, match="differ only in case"):
         define('"Key" + "KEY"', schema)
+
+
+def test_jobs_are_checked_over_one_connection_of_a_thread_which_is_replaced_once_it_refuses():
+    first = row_calculator.checking_connection()
+    assert row_calculator.checking_connection() is first
+    with concurrent.futures.ThreadPoolExecutor(1) as other:
+        assert other.submit(row_calculator.checking_connection).result() is not first
+    first.close()
+    again = row_calculator.checking_connection()
+    assert again is not first
+    assert bind("a > 0", {}, pa.schema([("a", pa.int64())]), unit=["id"], values={}).where is not None
+    assert row_calculator.checking_connection() is again
