@@ -45,6 +45,7 @@ from dp_pipelines.report.released_table import (
 )
 from dp_pipelines.report.stage_charts import MOST_PLOTTED, charts_of
 from dp_pipelines.report.words import headline
+from dp_pipelines.report.words.derived_headlines import derived_headlines
 from dp_pipelines.report.words.limit_words import may_cut, metrics_by_column
 from dp_pipelines.report.words.presented import Presented, renamed_stage
 from dp_pipelines.report.words.unit_name import plural
@@ -102,6 +103,7 @@ def stage_section(
     named = isinstance(keys, Sequence) and not isinstance(keys, str) and all(isinstance(key, str) for key in keys)
     published = None if path is None else read_published(path, list(keys) if named and keys is not None else None)
     renamed = {}
+    computed_headlines = [] if published is None else _computed_headlines(published, stage, name)
     if published is not None and shown is not None:
         renamed = shown.columns(published.table, [key.name for key in published.keys])
     if published is not None and renamed:
@@ -154,7 +156,10 @@ def stage_section(
     section["ranges"] = any(column.get("range") for column in section["columns"])
     section["period"] = _period(published)
     section["turn"] = turn_words(published)
-    section["headlines"] = headline.headlines(published, stage, known, name, FIRST_ROWS, before)
+    section["headlines"] = [
+        *headline.headlines(published, stage, known, name, FIRST_ROWS, before),
+        *(dataclasses.replace(one, name=renamed.get(one.name, one.name)) for one in computed_headlines),
+    ]
     section["not_added"] = [
         metric.name for metric in readable.metrics if _may_overlap(known[metric.name]) and published.table.num_rows > 1
     ]
@@ -202,6 +207,15 @@ def stage_section(
     section["unplotted"] = [metric.name for metric in published.metrics[MOST_PLOTTED:] if published.keys]
     section["unplotted"] += [found.name for found in published.lists[MOST_PLOTTED:]]
     return section
+
+
+def _computed_headlines(published: Published, stage: Mapping[str, Any], name: str) -> list[headline.Headline]:
+    """Return the headlines of formulas, under the names of the release, which the formulas use."""
+    entries = mapping(stage.get("metrics"))
+    known = {
+        metric.name: registry.of_kind(mapping(entries.get(metric.name)).get("kind")) for metric in published.metrics
+    }
+    return derived_headlines(published, stage, known, name)
 
 
 def _readable(published: Published, stage: Mapping[str, Any]) -> tuple[Published, Words]:

@@ -142,6 +142,13 @@ def test_a_sum_over_more_rows_than_the_page_shows_says_so(tmp_path: pathlib.Path
     assert "Sum of the 201 groups published." in Page(page(tmp_path, by_city(201), stage())).words
 
 
+@pytest.mark.parametrize("made_up", [True, False])
+def test_no_sentence_says_which_made_up_group_is_the_highest(tmp_path: pathlib.Path, made_up: bool) -> None:
+    content = stage() | ({"synthetic": {"words": "made-up rows"}} if made_up else {})
+    html = page(tmp_path, by_city(5), content)
+    assert ("Highest" in Page(html).words, 'class="finding"' in html) == (not made_up, not made_up)
+
+
 def test_a_total_is_a_headline_and_no_chart(tmp_path: pathlib.Path) -> None:
     total = {name: column for name, column in by_city(1).items() if name != "city"}
     read = Page(page(tmp_path, total, stage(partition_by=[])))

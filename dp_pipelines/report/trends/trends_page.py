@@ -62,6 +62,7 @@ def render_trends(runs: Sequence[ReleasedRun]) -> str:
     title, description = presented.read_title(last)  # the words of an earlier run may have been changed since
     return document(
         "trends.html.j2",
+        made_up="",
         title=title or text(last.get("dataset")) or "Private releases",
         description=description,
         unit=unit_name(unit),

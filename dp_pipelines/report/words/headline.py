@@ -42,6 +42,7 @@ class Headline:
         bar: the error bar of a counted number; empty for an estimate.
         published: whether the release has it as it is, so that nothing was added up for the page.
         notes: sentences below it: how far it is from the truth, what it is of, and its change since the run before.
+        computed: whether it is a formula over released numbers.
     """
 
     name: str
@@ -49,6 +50,7 @@ class Headline:
     bar: str
     published: bool
     notes: tuple[str, ...]
+    computed: bool = False
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -110,7 +112,7 @@ def headlines(
         if cut and total.truth is not None:
             notes.append(f"Counted: {value} ± {bar}")
             value, bar = estimate_in_words(*total.truth), ""
-        notes.append(_total_of(stage_name) if total.published else scope)
+        notes.append(total_of(stage_name) if total.published else scope)
         old = [finite(number) for number in sequence(numbers.get(total.name))]
         if len(old) == 2 and old[0] is not None and old[1] is not None:
             since = _run_words(before)
@@ -153,10 +155,10 @@ def _reach(
     return "As counted; how much the limits change it is not known"
 
 
-def _total_of(stage_name: str) -> str:
+def total_of(stage_name: str) -> str:
     """What a total is of; a stage that is called so needs no name.
 
-    >>> _total_of("weekly"), _total_of("total")
+    >>> total_of("weekly"), total_of("total")
     ('Total of weekly', 'Total')
     """
     return "Total" if stage_name.lower() in ("total", "totals") else f"Total of {stage_name}"
@@ -229,15 +231,19 @@ def is_additive(kind: type[Metric] | None) -> bool:
 
 
 def first(found: Iterable[Headline]) -> list[Headline]:
-    """Return the headlines of a page: published totals, of each stage its own; without one sums, of each metric the first."""
+    """Return the headlines of a page: published totals, of each stage its own; without one sums, of each metric the first.
+
+    Where there are too many, formulas come before what they are computed from: somebody has asked for just these.
+    """
     every = list(found)
-    totals = [one for one in every if one.published]
-    if totals:
-        return totals[:MOST]
-    distinct: dict[str, Headline] = {}
-    for one in every:
-        distinct.setdefault(one.name, one)
-    return list(distinct.values())[:MOST]
+    listed = [one for one in every if one.published]
+    if not listed:
+        distinct: dict[str, Headline] = {}
+        for one in every:
+            distinct.setdefault(one.name, one)
+        listed = list(distinct.values())
+    by_rank = sorted(range(len(listed)), key=lambda place: not listed[place].computed)
+    return [listed[place] for place in sorted(by_rank[:MOST])]
 
 
 def _top_row(published: Published, stage: Mapping[str, Any]) -> int | None:
