@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from dp_pipelines.accounting.group_privacy import GroupGuarantee, group_guarantee
-from dp_pipelines.jobs.request import source_notes
+from dp_pipelines.jobs.request import source_notes, window_note
 from dp_pipelines.jobs.request.joined_tables import with_limits
 from dp_pipelines.jobs.request.preview import looked_at
 from dp_pipelines.jobs.request.request import Request
@@ -53,7 +53,7 @@ class ShownPlan:
 
 
 MANY_STAGES = 50
-"""With more stages planning takes so long that progress is shown."""
+"""With more stages planning takes so long that progress is shown, and no second plan is made to compare with."""
 
 
 @contextlib.contextmanager
@@ -93,21 +93,47 @@ def planned(file: JobFile, given: Sequence[str], groups: Sequence[int] = (), *, 
             plan = plan or made.to_json()
         plan_cache.store(name, "shown", plan)
         guaranteed = tuple(group_guarantee(made.all_mechanisms(), units=size, **made.accounted) for size in groups)
+    of_budget = [*_of_budget(file.job), *(_of_window(file, stages, plan) if note else [])]
     return ShownPlan(
         stages=stages,
         plan=with_limits(plan, file.job),
         groups=guaranteed,
         request=request,
         notes=_notes(file, stages),
-        of_budget=_of_budget(file.job),
+        of_budget=of_budget,
     )
 
 
 def _of_budget(job: Job) -> list[str]:
     """Return what to say of the size of a job's budget."""
     expected = None if job.expect is None else job.expect.units
-    unit = event_window.in_words(unit_in_words(job.unit), job)
-    return budget_notes(job.budget.epsilon, job.budget.delta, unit, expected)
+    return budget_notes(job.budget.epsilon, job.budget.delta, _unit(job), expected)
+
+
+def _unit(job: Job) -> str:
+    """Return the privacy unit of a job as a manifest has it."""
+    return event_window.in_words(unit_in_words(job.unit), job)
+
+
+def _of_window(file: JobFile, stages: Mapping[str, Query | TrainModel], shared: Mapping[str, Any]) -> list[str]:
+    """Return what a window of event time would save a job whose runs share their budget.
+
+    Args:
+        file: the job.
+        stages: what each of them asks for.
+        shared: its plan as JSON values.
+    """
+    job = file.job
+    if window_note.period_of(job) is None or len(stages) > MANY_STAGES:
+        return []
+    budget = job.budget.model_copy(update={"runs": 1, "spare": 0})
+    one = JobFile(file.path, job.model_copy(update={"budget": budget}), file.document)
+    name = frozen_plans.name_of(one, stages)
+    alone = plan_cache.load(name, "shown")
+    if alone is None:
+        alone = frozen_plans.plan_of(one, stages, plan_of, name).to_json()
+        plan_cache.store(name, "shown", alone)
+    return window_note.window_note(job, shared, alone, _unit(job))
 
 
 def _notes(file: JobFile, stages: Mapping[str, Query | TrainModel]) -> dict[str, str]:
