@@ -203,6 +203,21 @@ class ShownPart:
     chooses: bool
 
 
+def are_chosen(stage: Mapping[str, Any]) -> bool:
+    """Return True if a stage publishes rows that were chosen for their numbers: sums over them are too large or too small.
+
+    Args:
+        stage: its entry in the manifest.
+
+    >>> are_chosen({}), are_chosen({"top": {"k": 5, "by": "n"}})
+    (False, True)
+    >>> are_chosen({"shown": {"groups": 3, "rows": 1, "order_by": [], "words": []}})
+    True
+    """
+    part = read_part(stage)
+    return (part is not None and part.rows < part.groups) or "top" in stage
+
+
 def read_part(stage: Mapping[str, Any]) -> ShownPart | None:
     """What a stage's entry in the manifest says of its rows; None where all of them are published in the order of their size.
 

@@ -61,6 +61,8 @@ def charts_of(
     rollup: RolledUp | None = None,
     cut: Collection[str] = (),
     measures: Mapping[str, str] = FrozenMapping({}),
+    *,
+    may_be_added_up: bool = True,
 ) -> list[dict[str, Any]]:
     """What the template shows of each metric with a number in each row.
 
@@ -71,6 +73,7 @@ def charts_of(
         rollup: what tells its numbers apart, where they were made to add up.
         cut: the metrics that the limits may have changed.
         measures: the unit of measure of each metric that has one.
+        may_be_added_up: whether no row was chosen for its numbers.
     """
     panels = panels_over_time(published, leader)
     grid = _grid(published, leader) if is_wide(published) else None
@@ -85,6 +88,7 @@ def charts_of(
             rollup,
             counted=metric.name in cut,
             measure=measures.get(metric.name, ""),
+            may_be_added_up=may_be_added_up,
         )
         for metric in published.metrics[:MOST_PLOTTED]
     ]
@@ -109,6 +113,7 @@ def chart_of(
     *,
     counted: bool = False,
     measure: str = "",
+    may_be_added_up: bool = True,
 ) -> dict[str, Any]:
     """The chart of one metric: over time, as a heat map, as bars in panels, or as bars.
 
@@ -122,6 +127,7 @@ def chart_of(
         rollup: as for `charts_of`.
         counted: whether the limits may have changed it.
         measure: its unit of measure, if it has one.
+        may_be_added_up: as for `charts_of`.
     """
     whole = kind is not None and kind.whole
     raw = None if rollup is None else rollup.raw.get(metric.name)
@@ -132,7 +138,7 @@ def chart_of(
         if heat is not None
         else series_over_time(metric, published, panels, whole=whole, apart=apart, measure=measure)
     )
-    additive = is_additive(kind) and rollup is None
+    additive = is_additive(kind) and rollup is None and may_be_added_up
     none: dict[str, Any] = {"panels": [], "bars": None, "rest": ""}
     bars = none if heat or series else _bars(metric, published, leader, whole=whole, additive=additive, measure=measure)
     others = [key.name for key in published.keys if key is not published.time]

@@ -103,7 +103,8 @@ def stage_section(
     named = isinstance(keys, Sequence) and not isinstance(keys, str) and all(isinstance(key, str) for key in keys)
     published = None if path is None else read_published(path, list(keys) if named and keys is not None else None)
     renamed = {}
-    computed_headlines = [] if published is None else _computed_headlines(published, stage, name)
+    title = name if shown is None or not shown.title else shown.title
+    computed_headlines = [] if published is None else _computed_headlines(published, stage, title)
     if published is not None and shown is not None:
         renamed = shown.columns(published.table, [key.name for key in published.keys])
     if published is not None and renamed:
@@ -157,7 +158,7 @@ def stage_section(
     section["period"] = _period(published)
     section["turn"] = turn_words(published)
     section["headlines"] = [
-        *headline.headlines(published, stage, known, name, FIRST_ROWS, before),
+        *headline.headlines(published, stage, known, name, FIRST_ROWS, before, title=title),
         *(dataclasses.replace(one, name=renamed.get(one.name, one.name)) for one in computed_headlines),
     ]
     section["not_added"] = [
@@ -192,7 +193,9 @@ def stage_section(
         cut = {name for name in known if may_cut(stage, entries.get(name, {}), known[name], total=False)}
         measures = {} if shown is None else shown.measures
         section["plots"] = (
-            charts_of(published, leader, known, rollup, cut, measures) if published.keys else []
+            charts_of(published, leader, known, rollup, cut, measures, may_be_added_up=not shown_rows.are_chosen(stage))
+            if published.keys
+            else []
         )  # a total's numbers need none
         section["spreads"] = [
             list_plots(found, styles[found.name], entries.get(found.name, {}), published, leader)
@@ -201,6 +204,8 @@ def stage_section(
     section["plots"] = [
         plot for plot in section["plots"] if plot["series"] or plot["panels"] or plot["bars"] or plot["heat"]
     ]
+    if "compare" in stage:  # which arm is better is said by the comparison
+        section["plots"] = [{**plot, "finding": ""} for plot in section["plots"]]
     for plot in (*section["plots"], *section["spreads"]):
         plot |= {"about": legend.pop(plot["metric"], {"words": "", "bar": None, "warnings": []})}
     section["legend"] = [*legend.values(), *derived_legend(stage, computed)]
@@ -209,13 +214,13 @@ def stage_section(
     return section
 
 
-def _computed_headlines(published: Published, stage: Mapping[str, Any], name: str) -> list[headline.Headline]:
+def _computed_headlines(published: Published, stage: Mapping[str, Any], title: str) -> list[headline.Headline]:
     """Return the headlines of formulas, under the names of the release, which the formulas use."""
     entries = mapping(stage.get("metrics"))
     known = {
         metric.name: registry.of_kind(mapping(entries.get(metric.name)).get("kind")) for metric in published.metrics
     }
-    return derived_headlines(published, stage, known, name)
+    return derived_headlines(published, stage, known, title)
 
 
 def _readable(published: Published, stage: Mapping[str, Any]) -> tuple[Published, Words]:

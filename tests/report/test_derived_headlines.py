@@ -56,7 +56,7 @@ def head(folder: pathlib.Path, table: dict[str, Any], described: dict[str, Any],
 
 def test_a_quotient_of_sums_of_groups_is_a_headline(tmp_path: pathlib.Path) -> None:
     words = head(tmp_path, by_city(), stage())
-    assert "basket 10.00 Between 9.78 and 10.23. Of the sums over 3 groups." in words
+    assert "basket 10.00 Between 9.78 and 10.23. Of the sums over the 3 groups of weekly." in words
     assert "orders 1,000" in words
     assert "revenue 10,000" in words
 
@@ -99,17 +99,21 @@ def test_a_divisor_near_zero_has_no_headline(tmp_path: pathlib.Path) -> None:
 
 
 def test_behind_limits_a_quotient_has_its_range_or_says_that_nothing_is_known(tmp_path: pathlib.Path) -> None:
-    assert "basket 10.00 As counted; how much the limits change it is not known. Of the sums" in head(
-        tmp_path, by_city(), stage(limits=[LIMIT])
+    unknown = (
+        "Noise alone: between 9.78 and 10.23; how much the limits change it is not known. Of the sums over the 3 groups"
     )
+    assert f"basket 10.00 {unknown} of weekly." in head(tmp_path, by_city(), stage(limits=[LIMIT]))
     less = KEPT | {"share": 0.8, "divided_by": 0.8}
     metrics = {
         "orders": entry("count", 5.0, "rows", kept=KEPT),
         "revenue": entry("sum", 40.0, SUM, kept=less),
     }
+    nothing_lost = {name: one | {"kept": KEPT | {"divided_by": 1}} for name, one in metrics.items()}
+    words = head(tmp_path, by_city(), stage(limits=[LIMIT], kept={}, metrics=nothing_lost))
+    assert "basket 10.00 Between 9.78 and 10.23; the limits cut off too little to be told from noise." in words
     words = head(tmp_path, by_city(), stage(limits=[LIMIT], kept={}, metrics=metrics))
     assert "basket 11 Likely between" in words
-    assert "Counted: 10.00. Of the sums over 3 groups." in words
+    assert "Counted: 10.00, by noise alone between 9.78 and 10.23. Of the sums over the 3 groups of weekly." in words
 
 
 def test_a_quotient_has_the_name_that_the_job_gives_it(tmp_path: pathlib.Path) -> None:
@@ -123,6 +127,13 @@ def test_formulas_stay_where_there_are_too_many_numbers() -> None:
     names = ("a", "b", "c", "d", "e")
     every = [Headline(name=name, value="1", bar="", published=True, notes=(), computed=name == "e") for name in names]
     assert [one.name for one in headline.first(every)] == ["a", "b", "c", "e"]
+    formulas = [dataclasses.replace(one, computed=one.name not in "ab") for one in every]
+    assert [one.name for one in headline.first(formulas)] == ["a", "b", "c", "d"]
+    of_stages = [
+        Headline(name="a", value="1", bar="", published=False, notes=(f"Of the sums of {name}",), computed=True)
+        for name in ("weekly", "products")
+    ]
+    assert headline.first(of_stages) == of_stages
     assert [one.name for one in headline.first(every[:4])] == ["a", "b", "c", "d"]
 
 

@@ -164,6 +164,40 @@ def test_rows_that_were_chosen_by_their_numbers_are_not_added_up(tmp_path: pathl
     assert "Sum of the 5 groups" not in Page(top).words
 
 
+@pytest.mark.parametrize(
+    "chosen",
+    [{"shown": {"groups": 99, "rows": 60, "order_by": [], "words": []}}, {"top": {"k": 60, "by": "orders"}}, {}],
+)
+def test_charts_add_up_no_rows_that_were_chosen_by_their_numbers(
+    tmp_path: pathlib.Path, chosen: dict[str, Any]
+) -> None:
+    """Of many groups near zero, those that pass a limit are those whose noise was large: their sum is noise that was selected."""
+    words = Page(page(tmp_path, by_city(60), stage(**chosen))).words
+    assert "others together" in words or "not drawn" in words.lower()
+    assert ("others together:" in words) == (not chosen)
+    weeks = {
+        "city": ["a", "b"] * 3,
+        "week": [f"2026-01-{day:02d}" for day in (5, 5, 12, 12, 19, 19)],
+        **metric("orders", [100.0, 200.0] * 3, 5.0),
+    }
+    words = Page(page(tmp_path, weeks, stage(partition_by=["city", "week"], **chosen))).words
+    assert ("Summed over the 2 published values of city" in words) == (not chosen)
+
+
+def test_a_comparison_alone_says_which_arm_is_better(tmp_path: pathlib.Path) -> None:
+    assert 'class="finding"' in page(tmp_path, by_city(5), stage())
+    assert 'class="finding"' not in page(
+        tmp_path, by_city(5), stage(compare={"by": "city", "arms": ["city 00", "city 01"]})
+    )
+
+
+def test_a_total_is_called_by_the_title_of_its_stage(tmp_path: pathlib.Path) -> None:
+    total = {name: column for name, column in by_city(1).items() if name != "city"}
+    words = {"stages": {"weekly": {"title": "The whole business"}}}
+    content = stage(partition_by=[]) | {"presentation": words}
+    assert "Total of “The whole business”." in Page(page(tmp_path, total, content)).words
+
+
 def test_each_total_stands_under_the_name_of_its_stage() -> None:
     """Stages may count different rows: a total of returns is not one of orders, and takes its place no more."""
     totals = [
@@ -345,8 +379,11 @@ def since_last_week(now: float, then: float, **changed: Any) -> dict[str, Any]:
         (1100.0, "Counted numbers: 100 ± 28 more than in run 2026-W11 , drawn on 2026-03-16 ."),
         (900.0, "Counted numbers: 100 ± 28 less than in run 2026-W11 , drawn on 2026-03-16 ."),
         # Beyond its bar, which one difference in twenty is without any change.
-        (1035.0, "no change beyond the noise since run 2026-W11 , drawn on 2026-03-16 (35 ± 28 more)."),
-        (1000.0, "no change beyond the noise since run 2026-W11 , drawn on 2026-03-16 (0 ± 28 more)."),
+        (
+            1035.0,
+            "no clear change since run 2026-W11 , drawn on 2026-03-16 : 35 ± 28 more, which noise alone may make.",
+        ),
+        (1000.0, "no clear change since run 2026-W11 , drawn on 2026-03-16 : 0 ± 28 more, which noise alone may make."),
     ],
 )
 def test_a_change_since_the_run_before_is_told_only_beyond_the_noise(

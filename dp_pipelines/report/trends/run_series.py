@@ -92,7 +92,8 @@ def stage_over_runs(
     }
     plotted_metrics = published.metrics[:MOST_PLOTTED]
     drawn = [
-        _with_totals(metric, kinds.get(metric.name), published, panels, stage, order) for metric in plotted_metrics
+        _with_totals(metric, kinds.get(metric.name), published, panels, stage, order, chosen=_chosen(name, runs))
+        for metric in plotted_metrics
     ]
     plots = [
         {
@@ -155,11 +156,15 @@ def _with_totals(
     panels: Sequence[tuple[list[str], Codes]],
     stage: Mapping[str, Any],
     order: RunOrder,
+    *,
+    chosen: bool,
 ) -> list[dict[str, Any]]:
     """The panels of a metric, each with its sum or its mean over the runs where that means something."""
     drawn = series_over_time(metric, published, panels, whole=_is_whole(kind))
     for panel, (_, rows) in zip(drawn, panels, strict=False):
-        panel["total"] = "" if panel["cut"] else _total_words(metric.taken(rows), kind, published, stage, order)
+        panel["total"] = (
+            "" if panel["cut"] or chosen else _total_words(metric.taken(rows), kind, published, stage, order)
+        )
     return drawn
 
 
@@ -193,11 +198,20 @@ def _is_whole(kind: type[Metric] | None) -> bool:
     return kind is not None and kind.whole
 
 
+def _entries(name: str, runs: Sequence[ReleasedRun]) -> list[Mapping[str, Any]]:
+    """Return what the manifests say of a stage."""
+    return [entry for run in runs for entry in mappings(run.content.get("stages")) if entry.get("name") == name]
+
+
+def _chosen(name: str, runs: Sequence[ReleasedRun]) -> bool:
+    """Return True if a run has chosen the rows of a stage for their numbers."""
+    return any(shown_rows.are_chosen(entry) for entry in _entries(name, runs))
+
+
 def _left_out(name: str, runs: Sequence[ReleasedRun]) -> list[str]:
     """What must be known where a run shows some of the groups that it has released."""
-    entries = (entry for run in runs for entry in mappings(run.content.get("stages")) if entry.get("name") == name)
-    parts = [part for part in map(shown_rows.read_part, entries) if part is not None and part.rows < part.groups]
-    if not parts:
+    parts = map(shown_rows.read_part, _entries(name, runs))
+    if not any(part is not None and part.rows < part.groups for part in parts):
         return []
     return [
         "runs show some of the groups that they have released, chosen by the numbers of that run (having, limit): a group that "

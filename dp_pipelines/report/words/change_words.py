@@ -24,7 +24,7 @@ def change_words(now: tuple[float, float], before: tuple[float, float], since: s
     >>> change_words((1500.0, 20.0), (1200.0, 20.0), "run 2026-W11", whole=True)
     '300 ± 55 more than in run 2026-W11'
     >>> change_words((1250.0, 20.0), (1200.0, 20.0), "run 2026-W11", whole=True)
-    'no change beyond the noise since run 2026-W11 (50 ± 55 more)'
+    'no clear change since run 2026-W11: 50 ± 55 more, which noise alone may make'
     >>> change_words((1100.0, 20.0), (1200.0, 20.0), "run 2026-W11", whole=True)
     '100 ± 55 less than in run 2026-W11'
     >>> change_words((1100.0, math.nan), (1200.0, 20.0), "run 2026-W11", whole=True)
@@ -37,4 +37,4 @@ def change_words(now: tuple[float, float], before: tuple[float, float], since: s
     amount = f"{parts[0]} ± {parts[1]} {'more' if difference >= 0 else 'less'}"
     if abs(difference) > CLEAR * stddev:
         return f"{amount} than in {since}"
-    return f"no change beyond the noise since {since} ({amount})"
+    return f"no clear change since {since}: {amount}, which noise alone may make"

@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from dp_pipelines.metrics.base import Metric
+from dp_pipelines.release.ranges import ENTRY as KEPT
 from dp_pipelines.report.derived import derived_columns
 from dp_pipelines.report.derived.derived_columns import Derived
 from dp_pipelines.report.pages import mapping, text
@@ -25,7 +26,7 @@ ALIKE = 1e-6
 
 
 def derived_headlines(
-    published: Published, stage: Mapping[str, Any], known: Mapping[str, type[Metric] | None], stage_name: str
+    published: Published, stage: Mapping[str, Any], known: Mapping[str, type[Metric] | None], title: str
 ) -> list[Headline]:
     """Return the numbers of a stage's formulas that may stand at the top of the page.
 
@@ -33,7 +34,7 @@ def derived_headlines(
         published: its table.
         stage: its entry in the manifest.
         known: the metric of each column, where it is known.
-        stage_name: its name.
+        title: what the page calls it.
     """
     added = {total.name: total for total in totals(published, stage, known)}
     if not added:
@@ -52,16 +53,16 @@ def derived_headlines(
         value, low, high, *truth = (float(numbers[0]) for numbers in derived.columns(row))
         if math.isnan(value):
             continue
+        entries = [mapping(mapping(stage.get("metrics")).get(total.name)) for total in parts]
         cut = any(
-            may_cut(
-                stage, mapping(mapping(stage.get("metrics")).get(total.name)), known.get(total.name), total=as_published
-            )
-            for total in parts
+            may_cut(stage, entry, known.get(total.name), total=as_published)
+            for total, entry in zip(parts, entries, strict=True)
         )
-        shown, notes = _in_words((value, low, high), truth, cut=cut)
+        too_little = all(mapping(entry.get(KEPT)).get("divided_by") == 1 for entry in entries)
+        shown, notes = _in_words((value, low, high), truth, cut=cut, too_little=cut and too_little)
         count = published.table.num_rows
-        of_sums = f"Of the sums over {count:,} groups" if count > 1 else "Of the only group"
-        notes.append(total_of(stage_name) if as_published else of_sums)
+        of_sums = f"Of the sums over the {count:,} groups of {title}" if count > 1 else "Of the only group"
+        notes.append(total_of(title) if as_published else of_sums)
         found.append(
             Headline(name=derived.name, value=shown, bar="", published=as_published, computed=True, notes=tuple(notes))
         )
@@ -93,26 +94,34 @@ def _may_be_added_up(derived: Derived, published: Published) -> bool:
     )
 
 
-def _in_words(noisy: Sequence[float], truth: Sequence[float], *, cut: bool) -> tuple[str, list[str]]:
+def _in_words(
+    noisy: Sequence[float], truth: Sequence[float], *, cut: bool, too_little: bool = False
+) -> tuple[str, list[str]]:
     """Return a number as text, and how far it is from the truth.
 
     Args:
         noisy: the number and both ends of what noise may have changed.
         truth: the estimate and both ends of its range; NaN for none.
         cut: whether the limits may have cut something off.
+        too_little: whether that is too little to be told from noise.
 
     >>> nothing = [math.nan] * 3
-    >>> _in_words([24.0, 23.0, 25.1], nothing, cut=False), _in_words([24.0, 23.0, 25.1], nothing, cut=True)
-    (('24.0', ['Between 23.0 and 25.1']), ('24.0', ['As counted; how much the limits change it is not known']))
+    >>> _in_words([24.0, 23.0, 25.1], nothing, cut=False)
+    ('24.0', ['Between 23.0 and 25.1'])
+    >>> print(*_in_words([24.0, 23.0, 25.1], nothing, cut=True)[1], sep="; ")
+    Noise alone: between 23.0 and 25.1; how much the limits change it is not known
     >>> _in_words([24.0, 23.0, 25.1], [26.0, 20.0, 31.0], cut=True)
-    ('26', ['Likely between 20 and 31', 'Counted: 24.0'])
+    ('26', ['Likely between 20 and 31', 'Counted: 24.0, by noise alone between 23.0 and 25.1'])
     """
-    value = estimate_in_words(*noisy)
+    value, ends = estimate_in_words(*noisy), _ends_in_words(*noisy[1:])
     if not cut:
-        return value, [f"Between {_ends_in_words(*noisy[1:])}"]
+        return value, [f"Between {ends}"]
+    if too_little:
+        return value, [f"Between {ends}; the limits cut off too little to be told from noise"]
     if not any(math.isnan(number) for number in truth):
-        return estimate_in_words(*truth), [f"Likely between {_ends_in_words(*truth[1:])}", f"Counted: {value}"]
-    return value, ["As counted; how much the limits change it is not known"]
+        likely = f"Likely between {_ends_in_words(*truth[1:])}"
+        return estimate_in_words(*truth), [likely, f"Counted: {value}, by noise alone between {ends}"]
+    return value, [f"Noise alone: between {ends}; how much the limits change it is not known"]
 
 
 def _ends_in_words(low: float, high: float) -> str:

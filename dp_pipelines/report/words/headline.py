@@ -8,7 +8,7 @@ are said only where the limits cut off nothing that matters. Not covered: what e
 import dataclasses
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -83,6 +83,8 @@ def headlines(
     stage_name: str,
     shown: int,
     before: Mapping[str, Any] = FrozenMapping({}),
+    *,
+    title: str = "",
 ) -> list[Headline]:
     """Return the numbers of a stage that may stand at the top of the page.
 
@@ -93,6 +95,7 @@ def headlines(
         stage_name: its name.
         shown: how many rows of the table the page shows.
         before: what the manifest says of the run before.
+        title: what the page calls it, if not by its name.
     """
     count = published.table.num_rows
     sum_of = f"Sum of the {count:,} groups {'shown' if count <= shown else 'published'}"
@@ -112,7 +115,7 @@ def headlines(
         if cut and total.truth is not None:
             notes.append(f"Counted: {value} ± {bar}")
             value, bar = estimate_in_words(*total.truth), ""
-        notes.append(total_of(stage_name) if total.published else scope)
+        notes.append(total_of(title or stage_name) if total.published else scope)
         old = [finite(number) for number in sequence(numbers.get(total.name))]
         if len(old) == 2 and old[0] is not None and old[1] is not None:
             since = _run_words(before)
@@ -158,10 +161,12 @@ def _reach(
 def total_of(stage_name: str) -> str:
     """What a total is of; a stage that is called so needs no name.
 
-    >>> total_of("weekly"), total_of("total")
-    ('Total of weekly', 'Total')
+    >>> total_of("weekly"), total_of("total"), total_of("The whole business")
+    ('Total of weekly', 'Total', 'Total of “The whole business”')
     """
-    return "Total" if stage_name.lower() in ("total", "totals") else f"Total of {stage_name}"
+    if stage_name.lower() in ("total", "totals"):
+        return "Total"
+    return f"Total of “{stage_name}”" if " " in stage_name else f"Total of {stage_name}"
 
 
 def _run_words(before: Mapping[str, Any]) -> str:
@@ -196,13 +201,11 @@ def totals(
             )
             for metric in metrics
         ]  # fmt: skip
-    part = shown_rows.read_part(stage)
     if (
         not published.table.num_rows
         or finest_rows.is_rollup(stage)
-        or (part is not None and part.rows < part.groups)
+        or shown_rows.are_chosen(stage)
         or "compare" in stage
-        or "top" in stage
     ):
         return []
     return [
@@ -231,19 +234,24 @@ def is_additive(kind: type[Metric] | None) -> bool:
 
 
 def first(found: Iterable[Headline]) -> list[Headline]:
-    """Return the headlines of a page: published totals, of each stage its own; without one sums, of each metric the first.
-
-    Where there are too many, formulas come before what they are computed from: somebody has asked for just these.
-    """
+    """Return the headlines of a page: published totals, of each stage its own; without one sums, of each metric the first."""
     every = list(found)
     listed = [one for one in every if one.published]
     if not listed:
         distinct: dict[str, Headline] = {}
         for one in every:
-            distinct.setdefault(one.name, one)
+            distinct.setdefault(f"{one.name}: {one.notes[-1]}" if one.computed else one.name, one)
         listed = list(distinct.values())
-    by_rank = sorted(range(len(listed)), key=lambda place: not listed[place].computed)
-    return [listed[place] for place in sorted(by_rank[:MOST])]
+    return _most_telling(listed)
+
+
+def _most_telling(every: Sequence[Headline]) -> list[Headline]:
+    """Return at most `MOST` headlines in their order: of too many, two formulas stay beside two counted numbers."""
+    computed = [one for one in every if one.computed]
+    counted = [one for one in every if not one.computed]
+    kept = computed[: max(MOST // 2, MOST - len(counted))]
+    kept += counted[: MOST - len(kept)]
+    return [one for one in every if one in kept]
 
 
 def _top_row(published: Published, stage: Mapping[str, Any]) -> int | None:
