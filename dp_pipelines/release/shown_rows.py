@@ -78,7 +78,7 @@ class ShownRows:
         >>> shown = ShownRows(keys=("k",), ranks=("k",), order_by=(SortColumn(column="n", descending=True),), limit=1)
         >>> rows, said = shown.of(table)
         >>> rows.to_pydict(), said["words"][0]
-        ({'k': ['b'], 'n': [9.0]}, 'of all 3 groups, the largest by n is shown, which is too high on average')
+        ({'k': ['b'], 'n': [9.0]}, 'of all 3 groups, the largest by n is shown, which noise makes too high on average')
         """
         if self.leaves is not None:
             return self._of_levels(table, self.leaves, large)
@@ -160,7 +160,7 @@ class ShownRows:
                 return said
             return f"{said}; numbers that are chosen for their size are too high or too low on average"
         size, bias = ("largest", "high") if first.descending else ("smallest", "low")
-        return f"the {many}{size} by {first.column} {is_are} shown, which {is_are} too {bias} on average"
+        return f"the {many}{size} by {first.column} {is_are} shown, which noise makes too {bias} on average"
 
 
 def in_order(table: pa.Table, order_by: Sequence[SortColumn], keys: Sequence[str]) -> NDArray[np.int64]:

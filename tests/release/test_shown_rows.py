@@ -93,12 +93,15 @@ WORDS: dict[str, tuple[tuple[Any, ...], list[str]]] = {
     ),
     "one that one group passes": (("n > 3",), ["1 of 4 groups passes `n > 3`; numbers just above"]),
     "one on a key": (("k <> 'k0'",), ["3 of 4 groups pass `k <> 'k0'`"]),
-    "the largest": ((None, ["n desc"], 3), ["of all 4 groups, the 3 largest by n are shown, which are too high on average"]),
-    "the smallest": ((None, ["n"], 1), ["of all 4 groups, the smallest by n is shown, which is too low on average"]),
+    "the largest": (
+        (None, ["n desc"], 3),
+        ["of all 4 groups, the 3 largest by n are shown, which noise makes too high on average"],
+    ),
+    "the smallest": ((None, ["n"], 1), ["of all 4 groups, the smallest by n is shown, which noise makes too low on average"]),
     "the first keys": ((None, ["k desc"], 2), ["of all 4 groups, the first 2 by k desc are shown"]),
     "both": (
         ("n > 1", ["m desc"], 2),
-        ["3 of 4 groups pass `n > 1`; numbers just above", "of these, the 2 largest by m are shown, which are too high on"],
+        ["3 of 4 groups pass `n > 1`; numbers just above", "of these, the 2 largest by m are shown, which noise makes too"],
     ),
 }  # fmt: skip
 

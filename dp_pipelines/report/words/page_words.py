@@ -27,13 +27,13 @@ def subject_words(stages: Sequence[Mapping[str, Any]]) -> str:
     '1 table (weekly) and 1 model (returns), weeks from 2026-01-05 to 2026-03-29'
     """
     tables = [stage for stage in stages if stage.get("file")]
-    models = [stage["name"] for stage in stages if stage.get("model")]
+    models = [_title(stage) for stage in stages if stage.get("model")]
     if len(tables) == 1 and not models:
         keys = tables[0].get("keys", [])
         said = in_list(tables[0].get("metrics", [])) or visible(tables[0]["name"])
         said += f" by {in_list(keys)}" if keys else ""
     else:
-        counted = [_counted("table", [stage["name"] for stage in tables]), _counted("model", models)]
+        counted = [_counted("table", [_title(stage) for stage in tables]), _counted("model", models)]
         said = " and ".join(part for part in counted if part)
     periods = {stage["period"] for stage in tables if stage.get("period")}
     return f"{said}, {periods.pop()}" if len(periods) == 1 else said
@@ -49,6 +49,11 @@ def in_list(names: Sequence[str]) -> str:
     if len(names) > MOST_NAMES:
         shown.append(f"{len(names) - MOST_NAMES} more")
     return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} and {shown[-1]}" if shown else ""
+
+
+def _title(stage: Mapping[str, Any]) -> str:
+    """What the page calls a stage."""
+    return str(stage.get("title") or stage["name"])
 
 
 def _counted(noun: str, names: Sequence[str]) -> str:

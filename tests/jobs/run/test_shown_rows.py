@@ -75,7 +75,7 @@ def test_the_rows_of_the_query_are_published_by_key_and_printed_in_its_order(
     assert "of all 5 groups, 5 differ from zero" in " ".join(said.out.split())
     for text in (" ".join(said.out.split()), words_of(out)):
         assert "5 of 5 groups pass `orders > 100 AND revenue / orders > 5`; numbers just above a threshold" in text
-        assert "f these, the 3 largest by orders are shown, which are too high on average" in text
+        assert "f these, the 3 largest by orders are shown, which noise makes too high on average" in text
         assert "group that is left out is not zero" in text
     assert "weekly · 3 of 5 partitions" in said.out
     before, now = manifest_of(whole), manifest_of(out)
@@ -248,7 +248,7 @@ def test_a_session_shows_the_rows_that_it_was_asked_for(
     assert release.to_arrow().num_rows == 2
     for text in (repr(release), release._repr_html_()):
         assert "2 of 5 partitions" in text
-        assert "the 2 largest by orders are shown, which are too high on average" in " ".join(text.split())
+        assert "the 2 largest by orders are shown, which noise makes too high on average" in " ".join(text.split())
     assert session.query(**asked, **chosen, show=False).again
     with pytest.raises(dp.RequestError, match="stands for the release of another query"):
         session.query(**asked, **{**chosen, "having": "orders > 99"}, show=False)
