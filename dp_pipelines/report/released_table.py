@@ -86,7 +86,8 @@ class Key:
             return ""
         if self.grain == "month":
             return "month"
-        return "week" if begin_weeks(self.name, self.days, self.short(0)) else ""
+        known = np.flatnonzero(np.isfinite(self.days))
+        return "week" if len(known) and begin_weeks(self.name, self.days, self.short(int(known[0]))) else ""
 
     @property
     def order(self) -> Codes:

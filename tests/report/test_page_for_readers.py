@@ -536,13 +536,14 @@ def test_rows_that_do_not_add_up_to_a_total_say_why(tmp_path: pathlib.Path) -> N
         ("week", ["2026-01-05", "2026-01-13"], "from 2026-01-05 to 2026-01-13"),
         ("day", ["2026-01-05", "2026-01-12"], "from 2026-01-05 to 2026-01-12"),
         ("week", ["2026-W02", "2026-W03"], "from 2026-W02 to 2026-W03"),
+        ("week", [None, "2026-W02", "2026-W03"], "from 2026-W02 to 2026-W03"),
         ("month", np.array(["2026-01-01", "2026-02-01"], "datetime64[D]"), "months of 2026-01 to 2026-02"),
     ],
 )
 def test_dates_that_begin_weeks_or_months_stand_for_them(
     tmp_path: pathlib.Path, name: str, values: Any, words: str
 ) -> None:
-    read = Page(page(tmp_path, {name: values, **metric("orders", [500.0, 600.0])}, stage()))
+    read = Page(page(tmp_path, {name: values, **metric("orders", [500.0, 600.0, 700.0][: len(values)])}, stage()))
     assert f"orders by {name}, {words}" in read.words
 
 
