@@ -109,6 +109,7 @@ NARROW = {
     "jobs/sql/expressions.py": "parses text of a job file",
     "jobs/sql/row_calculator.py:_is_valid": "what Arrow says of a value that breaks the rules of its type",
     "jobs/sql/row_calculator.py:_valid": "the same",
+    "jobs/sql/row_calculator.py:checking_connection": "asks a connection over which no row of a source goes",
     "jobs/sql/row_calculator.py:connection": "takes a connection from a list that may be empty",
     "jobs/sql/whitelist.py:check": "parses text of a job file",
     "jobs/sql/windows": "parses text of a job file",
