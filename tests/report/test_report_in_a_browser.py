@@ -186,6 +186,25 @@ def test_tables_are_sifted_and_saved_and_the_keys_read_the_points(browser: Brows
     assert found["last"] == "=x, 2026-W06: 1,005 ± 196"
 
 
+def test_a_csv_has_both_ends_of_the_interval_of_a_computed_number(browser: Browser, tmp_path: pathlib.Path) -> None:
+    computed = {"basket": [10.0, None], "basket_noise_low": [9.5, None], "basket_noise_high": [10.6, None]}
+    columns = {"city": ["a", "b"], **metric("orders", [1000.0, 5.0], 100.0), **computed}
+    described = {
+        "name": "weekly",
+        "partition_by": ["city"],
+        "metrics": {"orders": {"kind": "count"}},
+        "derived": {"basket": {"formula": "2 * orders"}},
+    }
+    read = """HTMLAnchorElement.prototype.click = function () { document.title = this.href };
+    [...document.querySelectorAll("button.tool")].find(button => button.textContent === "Download CSV").click();"""
+    html = page(tmp_path, columns, {"stages": [described]})
+    said = re.search(r"<title>data:[^,]*,(.*?)</title>", browser.run(with_script(html, read), "--dump-dom").dom)
+    assert said is not None
+    head, *rows = unquote(said[1]).removeprefix("\ufeff").splitlines()
+    assert head == "city,orders,orders ±,basket,basket noise low,basket noise high"
+    assert sorted(rows) == ["a,1000,196,10.0,9.5,10.6", "b,5,196,,,"]
+
+
 def test_a_list_in_a_csv_is_no_formula(browser: Browser, tmp_path: pathlib.Path) -> None:
     values, stddevs = listed([[5.0, 900.0]], [[1.0, 2.0]])
     content = spread_manifest(payment={"kind": "histogram", "categories": ["=1+1", "card"]})

@@ -144,6 +144,15 @@ def test_a_series_with_a_gap_and_a_mean_have_no_sum(tmp_path: pathlib.Path) -> N
     assert " of the 2 runs: " not in Page(render_trends(read(*folders))).words
 
 
+def test_nothing_is_added_up_over_runs_of_which_one_chose_its_rows_by_their_numbers(tmp_path: pathlib.Path) -> None:
+    folders = weekly(tmp_path, [orders(100, 900), orders(120, 800), orders(140, 700)])
+    assert "Mean of the 3 runs: " in Page(render_trends(read(*folders))).words
+    content = json.loads((folders[1] / "manifest.json").read_text())
+    content["stages"][0]["shown"] = {"groups": 9, "rows": 2, "order_by": [], "words": ["2 of 9 groups pass"]}
+    (folders[1] / "manifest.json").write_text(json.dumps(content))
+    assert " of the 3 runs: " not in Page(render_trends(read(*folders))).words
+
+
 def test_of_many_groups_the_largest_are_shown_and_the_choice_is_said(tmp_path: pathlib.Path) -> None:
     tables = [orders(*(100.0 * (at + 1) for at in range(13)), names="abcdefghijklm") for _ in range(2)]
     page = Page(render_trends(read(*weekly(tmp_path, tables))))
