@@ -150,7 +150,7 @@ RELEASES = 2000
 def test_the_interval_holds_the_true_quotient_in_95_of_100_releases(
     tmp_path: pathlib.Path, share: float, within: bool
 ) -> None:
-    """The twin states half of the noise. A binomial number of 2,000 at 95% is outside of 1,861 to 1,937 once in 1e9 runs."""
+    """The twin states half of the noise. Of 2,000 at 95% fewer than 1,861 hold once in 1e9 runs; ends are rounded outwards."""
     generator = np.random.default_rng(7)
     orders, revenue = np.array([30.0, 80.0, 45.0, 60.0]), np.array([300.0, 700.0, 480.0, 650.0])
     described = stage()

@@ -90,9 +90,9 @@ def stage_over_runs(
         "finding": "",
         "together": None,
     }
-    plotted_metrics = published.metrics[:MOST_PLOTTED]
+    plotted_metrics, chosen = published.metrics[:MOST_PLOTTED], _chosen(name, runs)
     drawn = [
-        _with_totals(metric, kinds.get(metric.name), published, panels, stage, order, chosen=_chosen(name, runs))
+        _with_totals(metric, kinds.get(metric.name), published, panels, stage, order, chosen=chosen)
         for metric in plotted_metrics
     ]
     plots = [

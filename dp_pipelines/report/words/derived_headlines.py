@@ -36,13 +36,13 @@ def derived_headlines(
         known: the metric of each column, where it is known.
         title: what the page calls it.
     """
-    added = {total.name: total for total in totals(published, stage, known)}
+    said = mapping(stage.get(derived_columns.ENTRY))
+    added = {total.name: total for total in totals(published, stage, known)} if said else {}
     if not added:
         return []
     numbers = {name: [total.value] for name, total in added.items()}
     noise = {f"{name}_stddev": [total.stddev] for name, total in added.items()}
     row = pa.table(numbers | noise)
-    said = mapping(stage.get(derived_columns.ENTRY))
     formulas = {text(name): text(mapping(entry).get("formula")) for name, entry in said.items()}
     found = []
     for derived in derived_columns.of_stage(stage, formulas, row.column_names):
