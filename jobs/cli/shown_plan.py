@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from dp_pipelines.accounting.group_privacy import GroupGuarantee, group_guarantee
-from dp_pipelines.jobs.request import source_notes, window_note
+from dp_pipelines.jobs.request import one_row_note, source_notes, window_note
 from dp_pipelines.jobs.request.joined_tables import with_limits
 from dp_pipelines.jobs.request.preview import looked_at
 from dp_pipelines.jobs.request.request import Request
@@ -44,7 +44,7 @@ class ShownPlan:
     plan: dict[str, Any]
     groups: tuple[GroupGuarantee, ...]
     request: Request | None
-    notes: Mapping[str, str]
+    notes: Mapping[str, Sequence[str]]
     of_budget: Sequence[str] = ()
 
     def to_json(self) -> dict[str, Any]:
@@ -99,7 +99,7 @@ def planned(file: JobFile, given: Sequence[str], groups: Sequence[int] = (), *, 
         plan=with_limits(plan, file.job),
         groups=guaranteed,
         request=request,
-        notes=_notes(file, stages),
+        notes=_notes(file, stages, plan),
         of_budget=of_budget,
     )
 
@@ -136,20 +136,20 @@ def _of_window(file: JobFile, stages: Mapping[str, Query | TrainModel], shared: 
     return window_note.window_note(job, shared, alone, _unit(job))
 
 
-def _notes(file: JobFile, stages: Mapping[str, Query | TrainModel]) -> dict[str, str]:
-    """Return what to say of stages whose limits are not measured, by name."""
-    notes = {}
+def _notes(file: JobFile, stages: Mapping[str, Query | TrainModel], plan: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Return what to say of each stage: that its limits are not measured, and what one row of each unit would save."""
+    notes, described = {}, {stage["name"]: stage for stage in plan["stages"]}
     for name, asked in stages.items():
         stage = file.job.stages[name]
         if not isinstance(asked, Query) or not isinstance(stage, Stage):
             continue
-        words = unmeasured_limits.note(
+        unmeasured = unmeasured_limits.note(
             asked,
             measurable=not stage.unit_columns and stage.where is None,
             has_ranges=file.job.join is None and stage.limit is None,
         )
-        if words:
-            notes[name] = words
+        words = [unmeasured, one_row_note.one_row_note(asked, described[name], unit_in_words(file.job.unit))]
+        notes[name] = [text for text in words if text]
     return notes
 
 

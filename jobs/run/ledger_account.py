@@ -238,6 +238,13 @@ class Book:
         free = [] if self._block is None else self._block.free(spare=spare)
         return free[0] if free else 1
 
+    def runs_of_window(self) -> list[Run]:
+        """Return the committed runs of the window of event time that this job reads, the last one last; none without a window."""
+        if self._ledger is None or self._request.window is None:
+            return []
+        runs = self._ledger.state.runs_of(self._request.file.job.dataset)
+        return [run for run in runs if run.committed and run.window == self._request.window_name]
+
     def changed_files(self, run_id: str) -> str:
         """Return what to say where a run has its release and its files are others by now; empty where they are the same.
 

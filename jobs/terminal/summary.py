@@ -61,7 +61,7 @@ def warnings_of(plan: Mapping[str, Any]) -> list[str]:
 
 
 def print_plan(
-    plan: Mapping[str, Any], stream: TextIO, *, notes: Mapping[str, str] = FrozenMapping({}), account: str = "",
+    plan: Mapping[str, Any], stream: TextIO, *, notes: Mapping[str, Sequence[str]] = FrozenMapping({}), account: str = "",
     of_budget: Sequence[str] = (),
 ) -> None:  # fmt: skip
     """A plan as `dp-pipelines plan` shows it.
@@ -114,8 +114,8 @@ def print_plan(
             _print_usefulness(stage, out)
         for sentence in stage.get("limits", []):
             out.print(f"  {escape(shown(sentence))}")
-        if stage["name"] in notes:
-            out.print(f"  [bold]note:[/bold] {escape(shown(notes[stage['name']]))}")
+        for note in notes.get(stage["name"], ()):
+            out.print(f"  [bold]note:[/bold] {escape(shown(note))}")
         for line in _clamps(stage):
             out.print(f"  {line}")
         if stage.get("choice"):

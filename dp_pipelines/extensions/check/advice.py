@@ -7,6 +7,8 @@ table, and gives a share; no value of a row and no key of a partition stands in 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from dp_pipelines.extensions.check import late_rows
+
 Advice = tuple[float, str]
 """How much it weighs, from 0 to 1, and the sentence."""
 
@@ -20,6 +22,9 @@ effect is told where a smaller one would keep the third."""
 LARGE, TIMES = 0.02, 10
 """A unit with this share of all rows, and so many times the rows of the average unit, is worth a sentence."""
 
+HALF_BARS = 1.0
+"""So many halves of an error bar that limits cut off are worth a sentence: then the bar misses the true number on average."""
+
 PUBLISHED = 0.5
 """Below so large a share of groups that are likely to be published, that is told."""
 
@@ -28,13 +33,15 @@ def advice(profile: Mapping[str, Any]) -> list[str]:
     """What stands out.
 
     Args:
-        profile: as the JSON file has it: `tables`, `join` and `stages`.
+        profile: as the JSON file has it: `tables`, `join` and `stages`, and `released` of a window.
     """
     found: list[Advice] = []
     all_of_them = "joined rows" if profile["join"] is not None else "rows of all tables"
     for table in profile["tables"]:
         others = all_of_them if len(profile["tables"]) > 1 else "rows"
         found += _of_table(table, f"rows of {table['table']}" if table["table"] else others)
+    if profile.get("released") is not None:
+        found += late_rows.sentences(profile["released"])
     if profile["join"] is not None:
         found += _of_join(profile["join"])
     for stage in profile["stages"]:
@@ -158,17 +165,64 @@ def _of_aggregate(stage: Mapping[str, Any]) -> Iterator[Advice]:
     if share >= LARGE and share * stage["units"] >= TIMES:
         remedy = "If it is nobody in particular, such as one id for all guests, leave it out with where."
         yield share, f"{name}: one unit has {percent(share)} of all rows. {remedy}"
+    losses: Sequence[Mapping[str, Any]] = stage.get("losses", ())
+    compared = {loss["metric"] for loss in losses}
+    yield from _of_losses(name, losses)
     for bound in stage["bounds"]:
-        yield from _of_bound(name, bound)
+        yield from _of_bound(name, bound, compared=bool(compared))
     for clip in stage["clips"]:
-        yield from _of_clip(name, clip)
+        if clip["metric"] not in compared:
+            yield from _of_clip(name, clip)
     for level in stage["levels"]:
         yield from _of_level(name, level)
 
 
-def _of_bound(name: str, bound: Mapping[str, Any]) -> Iterator[Advice]:
+def _of_losses(name: str, losses: Sequence[Mapping[str, Any]]) -> Iterator[Advice]:
+    """What limits cut off that noise does not hide, with the limit to change and its price; smaller losses are harmless."""
+    for loss in losses:
+        bars = loss["bars"]
+        if bars < HALF_BARS:
+            continue
+        text = (
+            f"{name}: the limits cut off {percent(loss['share'])} of {loss['metric']}, about {rough(loss['missing'])} of "
+            f"{rough(loss['each'])} in a group of average size, and the noise there is ± {rough(loss['noise'])}: the bar misses "
+            f"the true number. {remedy(loss)}"
+        )
+        yield bars / (1 + bars), text.rstrip()
+
+
+def remedy(loss: Mapping[str, Any]) -> str:
+    """Return which limit to change, and what that costs; empty where no limit cuts off anything by itself.
+
+    >>> loss = {"limit": "max_partitions_contributed", "value": 4, "keeps": 0.9, "instead": 8, "would_keep": 0.99}
+    >>> remedy({**loss, "noise_times": 2**0.5})
+    'max_partitions_contributed: 4 keeps 90% of the rows; 8 would keep 99%, with 1.4 times the noise.'
+    """
+    if loss["limit"] is None:
+        return ""
+    if loss["limit"] == "clamp":
+        return f"Its clamp keeps {percent(loss['keeps'])} of the sum; the noise grows as much as the clamp does."
+    text = f"{loss['limit']}: {loss['value']} keeps {percent(loss['keeps'])} of the rows"
+    if "instead" not in loss:
+        return f"{text}."
+    return f"{text}; {loss['instead']} would keep {percent(loss['would_keep'])}, with {loss['noise_times']:.2g} times the noise."
+
+
+def rough(number: float) -> str:
+    """Return a number that is not negative with three digits.
+
+    >>> rough(1234.5), rough(0.01234), rough(0)
+    ('1,230', '0.0123', '0')
+    """
+    return f"{float(f'{number:.3g}'):,.10g}"
+
+
+def _of_bound(name: str, bound: Mapping[str, Any], *, compared: bool) -> Iterator[Advice]:
+    """What a bound keeps of the rows, unless the losses of metrics say it, and whether a smaller one would do."""
     kept, others = _share(bound["rows_kept"]), bound["others"]
     if kept < KEPT:
+        if compared:
+            return
         larger = [other for other in others if other["value"] > bound["value"]]
         good = next((other for other in larger if _share(other["rows_kept"]) >= ENOUGH), larger[-1] if larger else None)
         instead = f" {good['value']} would keep {percent(_share(good['rows_kept']))}, with more noise." if good else ""

@@ -39,6 +39,7 @@ class ProfiledClip:
         low, high: the range.
         of_sums: whether a unit's sum in a partition is clamped, not each value.
         by_partition: whether each partition has a range of its own: a value is then its place in it, from 0 to 1.
+        adds_up: whether the metric is computed from a sum of the values, so that the clamped part of that sum says something.
     """
 
     metric: str
@@ -47,6 +48,7 @@ class ProfiledClip:
     high: float
     of_sums: bool = False
     by_partition: bool = False
+    adds_up: bool = True
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

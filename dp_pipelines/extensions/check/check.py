@@ -16,9 +16,11 @@ from typing import Any
 
 import pyarrow.parquet
 
-from dp_pipelines.extensions.check import check_graph, findings, profile_page
+from dp_pipelines.extensions.check import check_graph, findings, late_rows, profile_page
 from dp_pipelines.extensions.check.advice import advice
 from dp_pipelines.extensions.check.findings import ProfiledTable, ProfiledUnits
+from dp_pipelines.extensions.check.late_rows import Released
+from dp_pipelines.extensions.check.losses import losses
 from dp_pipelines.extensions.check.notes import Fact, read_notes
 from dp_pipelines.jobs.request import request as requests
 from dp_pipelines.jobs.request.joined_tables import TableRows
@@ -35,6 +37,7 @@ from dp_pipelines.jobs.terminal.progress import Progress
 from dp_pipelines.kernels.unit_facts import TWIN
 from dp_pipelines.ledger.entries import CHECK
 from dp_pipelines.ledger.journal import now
+from dp_pipelines.planning.plan import Plan
 from dp_pipelines.planning.stage import StagePlan
 from dp_pipelines.query.train_model import NumberLabel
 from dp_pipelines.release import staging
@@ -80,7 +83,8 @@ def check(given: argparse.Namespace, arguments: Sequence[str]) -> Checked:
     private_folder.refuse_elsewhere(given.runner, "check on a machine that can read the rows")
     with silence.silence() as stream, Progress(stream) as progress, contextlib.ExitStack() as until_the_end:
         progress.show("planning")
-        stages = _planned(request)
+        plan = _planned(request)
+        stages = _aggregate(request, plan)
         progress.show("loading")
         from dp_pipelines.jobs.runners import engines
 
@@ -88,43 +92,51 @@ def check(given: argparse.Namespace, arguments: Sequence[str]) -> Checked:
         engine = until_the_end.enter_context(engines.engine(given.runner, arguments, tell))
         doctor.refuse_unready(engine, target, tell)
         with staging.staging_folder(target) as folder:
-            noted, today = given.ledger != NO_LEDGER, now()[:10]
+            noted, today, before = given.ledger != NO_LEDGER, now()[:10], None
             if noted:
                 with ledger_account.Book(request, given.ledger, tell, anchor=given.anchor) as book:
                     book.note_look(stage=", ".join(request.file.job.stages), who=processes.who(), command=CHECK)
+                    before = late_rows.released(request, book.runs_of_window())
             notes = folder / "notes.parquet"
-            check_graph.run_check(request, stages, notes, engine, progress)
+            late = None if before is None else before.source
+            check_graph.run_check(request, stages, notes, engine, progress, late)
             whole = folder / "whole"
             whole.mkdir(mode=0o700)
-            _write(request, stages, notes, whole, today)
+            _write(request, plan, notes, whole, today, before)
             private_folder.give_name(whole, target)
     return Checked(folder=target, noted=noted)
 
 
-def _planned(request: Request) -> dict[str, StagePlan]:
-    """The aggregate stages as they are planned, by name.
+def _planned(request: Request) -> Plan:
+    """Return the plan of the job.
 
     Raises:
         BudgetError: the budget cannot be met.
     """
     name = frozen_plans.name_of(request.file, request.stages, request.asked)
-    planned = frozen_plans.plan_of(request.file, request.stages, plan_of, name).round(1).stages
+    return frozen_plans.plan_of(request.file, request.stages, plan_of, name)
+
+
+def _aggregate(request: Request, plan: Plan) -> dict[str, StagePlan]:
+    """Return the aggregate stages as a plan has them, by name."""
+    planned = plan.round(1).stages
     return {stage: planned[stage] for stage in request.queries}
 
 
 @quoting_nothing("the results could not be written")
 def _write(
-    request: Request, stages: Mapping[str, StagePlan], notes: pathlib.Path, folder: pathlib.Path, date: str
+    request: Request, plan: Plan, notes: pathlib.Path, folder: pathlib.Path, date: str, before: Released | None
 ) -> None:
     """Write both files.
 
     Args:
-        request, stages: what was looked at.
+        request, plan: what was looked at.
         notes: the file that the graph has written.
         folder: where to.
         date: the day of the look.
+        before: earlier runs of the window.
     """
-    profile = profile_of(request, stages, read_notes([pyarrow.parquet.read_table(notes)]), date)
+    profile = profile_of(request, plan, read_notes([pyarrow.parquet.read_table(notes)]), date, before)
     texts = {
         "report.html": profile_page.render(profile),
         "check.json": json.dumps(profile, indent=2, ensure_ascii=False, allow_nan=False),
@@ -134,14 +146,15 @@ def _write(
 
 
 def profile_of(
-    request: Request, stages: Mapping[str, StagePlan], facts: Mapping[Fact, float], date: str
+    request: Request, plan: Plan, facts: Mapping[Fact, float], date: str, before: Released | None = None
 ) -> dict[str, Any]:
     """What the notes say, as JSON values.
 
     Args:
-        request, stages: what was looked at.
+        request, plan: what was looked at.
         facts: the notes.
         date: the day of the look.
+        before: earlier runs of the window.
     """
     job = request.file.job
     tables = [findings.of_table(facts, table) for table in _tables(request)]
@@ -150,21 +163,29 @@ def profile_of(
         names = (job.join.left, job.join.right)
         join = findings.of_join(facts, names, [job.join.max_rows_per_unit[name] for name in names])
     read = facts.get(("rows", "", "shaped"), 0.0) - facts.get(("rows", "", "without_unit"), 0.0)
+    described = {stage["name"]: stage for stage in plan.to_json()["stages"]}
+    stages = _aggregate(request, plan)
     profile = {
         "private": True,
         "dataset": job.dataset,
         "date": date,
+        "released": None if before is None else findings.of_released(facts, before),
         "tables": tables,
         "join": join,
-        "stages": [_stage(request, stages, name, facts, read) for name in job.stages],
+        "stages": [_stage(request, stages, described[name], facts, read) for name in job.stages],
     }
     return {**profile, "advice": advice(profile)}
 
 
 def _stage(
-    request: Request, stages: Mapping[str, StagePlan], name: str, facts: Mapping[Fact, float], rows: float
+    request: Request,
+    stages: Mapping[str, StagePlan],
+    described: Mapping[str, Any],
+    facts: Mapping[Fact, float],
+    rows: float,
 ) -> dict[str, Any]:
-    """A stage; with what its look at whole units keeps of the rows that have a unit."""
+    """A stage, as its plan describes it; with what its look at whole units keeps of the rows that have a unit."""
+    name = described["name"]
     if name in request.tasks:
         model, unit = request.tasks[name].model, request.tasks[name].unit
         ranged = isinstance(model.label, NumberLabel)
@@ -173,6 +194,7 @@ def _stage(
         plan = stages[name]
         counted = check_graph.profiled(plan, request.queries[name], 1, 0)
         found = findings.of_stage(facts, counted, [tuple(level.query.partition_by) for level in plan.levels])
+        found["losses"] = losses(found, request.queries[name], described)
         if name not in request.units:
             return found
         unit = request.units[name]

@@ -8,6 +8,7 @@ import functools
 import pathlib
 from collections.abc import Mapping
 
+from dp_pipelines.extensions.check import late_rows
 from dp_pipelines.extensions.check.bound_shares import ProfiledClip, ProfiledLevel, ProfiledStage
 from dp_pipelines.extensions.check.join_notes import CountMatches
 from dp_pipelines.extensions.check.profile_stage import OnlyNotes, OnlyRows, notes_written, stage_profiled
@@ -19,6 +20,7 @@ from dp_pipelines.jobs.run import build, pipelines, shuffled_rows, tables_read
 from dp_pipelines.jobs.run.tables_read import CountFiles
 from dp_pipelines.jobs.runners.engines import Engine
 from dp_pipelines.jobs.sources.read_source import rows_of
+from dp_pipelines.jobs.sources.source_files import Source
 from dp_pipelines.jobs.terminal.progress import Progress
 from dp_pipelines.kernels.unit_facts import TWIN
 from dp_pipelines.metrics.sums import Sum
@@ -31,7 +33,12 @@ from dp_pipelines.steps.read_files import Shuffled
 
 
 def run_check(
-    request: Request, stages: Mapping[str, StagePlan], path: pathlib.Path, engine: Engine, progress: Progress
+    request: Request,
+    stages: Mapping[str, StagePlan],
+    path: pathlib.Path,
+    engine: Engine,
+    progress: Progress,
+    late: Source | None = None,
 ) -> None:
     """Run the graph.
 
@@ -41,6 +48,7 @@ def run_check(
         path: of the file of notes, in a private folder.
         engine: what runs it.
         progress: is told each step.
+        late: those of its files that came after the release of the window; their rows are counted once more by themselves.
 
     Raises:
         DamagedInputError, RunFailed: it failed.
@@ -51,7 +59,7 @@ def run_check(
     sizes += [shuffled_rows.of_examples(request, name) for name in request.tasks]
     shuffled = Shuffled(widest=max(each.widest for each in sizes), together=sum(each.together for each in sizes))
     shards = build.num_shards(request, engine.given, shuffled)
-    _Graph(request, shards, shuffled).build(engine.start(pipeline), stages, path)
+    _Graph(request, shards, shuffled).build(engine.start(pipeline), stages, path, late)
     pipelines.wait(engine, pipeline, request, names, progress, path.parent)
     if not path.is_file():
         raise pipelines.RunFailed("what was counted was not written; no output remains")
@@ -65,10 +73,14 @@ class _Graph:
         self._salt = entropy.salt_number()
         self._notes: list[Flow] = []
 
-    def build(self, start: Flow, stages: Mapping[str, StagePlan], path: pathlib.Path) -> None:
+    def build(self, start: Flow, stages: Mapping[str, StagePlan], path: pathlib.Path, late: Source | None) -> None:
         """Make the graph."""
         request = self._request
         rows = self._rows(start)
+        if late is not None:
+            read = functools.partial(rows_of, source=late, columns=request.columns, shuffled=self._shuffled)
+            looked = start.inside("Read late files", read).each("LookAtLateRows", self._look(late_rows.NAME))
+            self._notes.append(looked.each("Late rows: notes", OnlyNotes()))
         for name, query in request.queries.items():
             seen = rows
             if name in request.units:
@@ -108,18 +120,22 @@ class _Graph:
             raw = start.inside("Read", wiring)
             if request.tables.join is not None:
                 raw = self._only_rows("Joined", raw)
-        of_stages = [request.units.get(name, query).columns for name, query in request.queries.items()]
+        return self._only_rows("Rows", raw.each("LookAtRows", self._look("")))
+
+    def _look(self, name: str) -> LookAtRows:
+        """Return what shapes and counts the rows that stages read, under a name."""
+        request = self._request
+        of_stages = [request.units.get(stage, query).columns for stage, query in request.queries.items()]
         of_stages += [task.columns for task in request.tasks.values()]
-        look = LookAtRows(
-            "",
+        return LookAtRows(
+            name,
             window=request.window,
             rows=request.rows,
             lookup=request.lookup,
-            columns=tuple(dict.fromkeys(name for columns in of_stages for name in columns)),
-            read=[name for name in request.columns if name != TWIN],
+            columns=tuple(dict.fromkeys(column for columns in of_stages for column in columns)),
+            read=[column for column in request.columns if column != TWIN],
             unit=request.file.job.unit,
         )
-        return self._only_rows("Rows", raw.each("LookAtRows", look))
 
     def _table(self, read: Flow, part: TableRows) -> Flow:
         """The rows of one of several tables, shaped."""
@@ -190,6 +206,7 @@ def clips(query: Query) -> list[ProfiledClip]:
         column = metric.column
         if column is None:
             continue
+        adds_up = metric.kept_by in ("sum", "mean")
         if metric.clips_partition_sums:
             if isinstance(metric, Sum):  # else they are vectors, of which a norm is clipped
                 low, high = metric.given("min_sum_per_partition"), metric.given("max_sum_per_partition")
@@ -199,8 +216,8 @@ def clips(query: Query) -> list[ProfiledClip]:
             found.append(ProfiledClip(metric=name, column=column, low=0.0, high=1.0, by_partition=True))
         elif metric.family is not None:
             column, low, high = metric.family
-            found.append(ProfiledClip(metric=name, column=column, low=low, high=high))
+            found.append(ProfiledClip(metric=name, column=column, low=low, high=high, adds_up=adds_up))
         elif metric.value_range is not None and hasattr(metric, "min_value"):
             low, high = metric.value_range
-            found.append(ProfiledClip(metric=name, column=column, low=low, high=high))
+            found.append(ProfiledClip(metric=name, column=column, low=low, high=high, adds_up=adds_up))
     return found

@@ -9,7 +9,9 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from dp_pipelines.extensions.check import late_rows
 from dp_pipelines.extensions.check.bound_shares import ProfiledClip, ProfiledStage
+from dp_pipelines.extensions.check.late_rows import Released
 from dp_pipelines.extensions.check.notes import Fact
 from dp_pipelines.steps.unbounded_rows import SIZES
 
@@ -103,6 +105,22 @@ def of_table(facts: Facts, table: ProfiledTable) -> dict[str, Any]:
     if table.on:
         found["without_on"] = {"on": list(table.on)} | _part(number("without_on"), shaped)
     return found | {"columns": columns}
+
+
+def of_released(facts: Facts, found: Released) -> dict[str, Any]:
+    """Say which releases the window of a run has, and how many rows came after them.
+
+    Args:
+        facts: the notes.
+        found: what is public of it.
+    """
+
+    def counted(table: str) -> float:
+        return facts.get(("rows", table, "shaped"), 0.0) - facts.get(("rows", table, "without_unit"), 0.0)
+
+    files = None if found.names is None else list(found.names)
+    said = {"run": found.run, "day": found.day, "runs": found.runs, "files": files}
+    return {**said, "rows": _part(counted(late_rows.NAME), counted(""))}
 
 
 def of_join(facts: Facts, names: Sequence[str], most: Sequence[int]) -> dict[str, Any]:
@@ -268,7 +286,7 @@ def _clip(clip: ProfiledClip, number: Any) -> dict[str, Any]:
     found |= {side: _part(number("clip", clip.metric, side), values) for side in ("below", "above")}
     if not clip.of_sums:
         found["nulls"] = _part(number("clip", clip.metric, "nulls"), values + number("clip", clip.metric, "nulls"))
-    if not clip.by_partition:
+    if clip.adds_up and not clip.by_partition:
         found["sum"] = _number(summed)
         found["sum_clamped"] = _part(number("clip", clip.metric, "clamped"), summed)
         found["sum_kept"] = _part(number("clip", clip.metric, "kept"), summed)

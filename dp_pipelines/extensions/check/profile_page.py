@@ -8,7 +8,7 @@ covered: keeping it private.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dp_pipelines.extensions.check.advice import percent
+from dp_pipelines.extensions.check.advice import percent, remedy, rough
 from dp_pipelines.report.numbers import public_number
 from dp_pipelines.report.pages import document
 
@@ -34,6 +34,8 @@ def render(profile: Mapping[str, Any]) -> str:
         join=profile["join"],
         stages=profile["stages"],
         percent=percent,
+        remedy=remedy,
+        rough=rough,
         number=number,
     )
 
