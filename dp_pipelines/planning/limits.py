@@ -13,6 +13,7 @@ from dp_pipelines.query.evaluation_groups import OTHERS, EvaluationGroups
 from dp_pipelines.query.large_list import LargeList
 from dp_pipelines.query.query import PublicPartitions, Query
 from dp_pipelines.query.rollup import REST
+from dp_pipelines.query.row_unit import is_row_unit
 from dp_pipelines.query.train_model import TrainModel
 
 
@@ -78,6 +79,8 @@ def _of_levels(query: Query) -> list[str]:
 
 
 def _of_bounds(query: Query, unit: str) -> list[str]:
+    if is_row_unit(query.unit_columns):  # a row is one row of one group: nothing is cut off
+        return []
     bounds, groups = query.bounds, _groups(query)
     if bounds.max_contributions is not None:
         return [

@@ -13,6 +13,7 @@ from dp_pipelines.query.contribution_bounds import AUTO_BOUNDS
 from dp_pipelines.query.kept import Kept
 from dp_pipelines.query.query import Query
 from dp_pipelines.query.range_columns import range_columns
+from dp_pipelines.query.row_unit import is_row_unit
 
 MEASURED = Kept(share=0.02, each_metric=True)
 """What a message proposes."""
@@ -75,6 +76,8 @@ def _allows(query: Query, **changes: object) -> bool:
 
 def _cuts_off(query: Query) -> bool:
     """Return True if bounds on contributions may cut something off of what the metrics count."""
+    if is_row_unit(query.unit_columns):
+        return False
     rows = query.bounds.bounds_rows and any(metric.needs_row_bound for metric in query.metrics.values())
     return bool(query.metrics) and (rows or not all_listed(query))
 

@@ -17,6 +17,7 @@ from dp_pipelines.metrics import registry
 from dp_pipelines.metrics.base import Metric
 from dp_pipelines.planning import describe
 from dp_pipelines.planning.stage import StagePlan
+from dp_pipelines.query.row_unit import ROW, is_row_unit
 
 FORMAT = 1
 
@@ -187,9 +188,11 @@ def holds(folder: pathlib.Path, listed: Mapping[str, Any]) -> bool:
 def unit_in_words(columns: Sequence[str]) -> str:
     """The privacy unit as a reader understands it.
 
-    >>> unit_in_words(["customer_id"]), unit_in_words(["customer_id", "week"])
-    ('value of customer_id', 'combination of customer_id and week')
+    >>> unit_in_words(["customer_id"]), unit_in_words(["customer_id", "week"]), unit_in_words([ROW_UNIT])
+    ('value of customer_id', 'combination of customer_id and week', 'row')
     """
+    if is_row_unit(columns):
+        return ROW
     return f"value of {columns[0]}" if len(columns) == 1 else "combination of " + " and ".join(columns)
 
 

@@ -1,15 +1,18 @@
-"""Columns that a file does not hold itself: those that names of folders say (`week=2026-01-05/`), and those that it may lack.
+"""Columns that a file does not hold itself: what names of folders say (`week=2026-01-05/`), what it may lack, numbers of rows.
 
 In: tables of a file, its path, declared types. Out: the same tables with these columns. Holds: a value follows from the name of
-the file alone, which is public; `__HIVE_DEFAULT_PARTITION__` is null, and so is a column that a file lacks. Not covered: whether
-names fit their types, which is checked before a run (`jobs.sources.source_files`).
+the file alone, which is public; `__HIVE_DEFAULT_PARTITION__` is null, and so is a column that a file lacks. The number of a row
+follows from its file and its place there: who reads the file again gets the same. Not covered: whether names fit their types,
+which is checked before a run (`jobs.sources.source_files`).
 """
 
 import dataclasses
+import hashlib
 import urllib.parse
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from dp_pipelines.kernels.columns.csv_format import DEFAULT
@@ -27,14 +30,17 @@ class FolderColumns:
     Args:
         folders: types of the columns that names of folders say.
         optional: types of the columns that a file may lack.
+        number: the column with a number for each row, 64 bits without a sign, of which no two are alike but by a chance of
+            2**-64 for each pair; empty: there is none.
     """
 
     folders: Mapping[str, pa.DataType] = dataclasses.field(default_factory=dict)
     optional: Mapping[str, pa.DataType] = dataclasses.field(default_factory=dict)
+    number: str = ""
 
     def __bool__(self) -> bool:
         """Whether there are any."""
-        return bool(self.folders or self.optional)
+        return bool(self.folders or self.optional or self.number)
 
     def around(self, step: Step, columns: Sequence[str]) -> Step:
         """Return a step that reads files, with these columns added to its tables.
@@ -50,7 +56,7 @@ class FolderColumns:
 
     def of_files(self, columns: Sequence[str]) -> list[str]:
         """Return those columns that are read from the files."""
-        return [name for name in columns if name not in self.folders]
+        return [name for name in columns if name not in self.folders and name != self.number]
 
 
 NONE = FolderColumns()
@@ -91,17 +97,27 @@ class FilledTables(Step):
 
     def process(self, element: Any) -> Iterator[pa.Table]:
         """Tables, the first one without rows."""
-        path = element if isinstance(element, str) else element[0][0]
+        path, first = (element, 0) if isinstance(element, str) else element[0]
         said = said_in(path) if self._added.folders else {}
         values = {name: value_of(said[name], name, kind) for name, kind in self._added.folders.items()}
+        begin = _begin(path, first) if self._added.number in self._columns else np.zeros(1, np.uint64)
         for table in self._step.process(element):
             own = dict(zip(table.column_names, table.columns, strict=True))
             for name in self._columns:
                 if name in values:
                     own[name] = pa.repeat(values[name][0], table.num_rows)
+                elif name == self._added.number:
+                    own[name] = pa.array(begin + np.arange(table.num_rows, dtype=np.uint64))
+                    begin = begin + np.uint64(table.num_rows)
                 elif name not in own and name in self._added.optional:
                     own[name] = pa.nulls(table.num_rows, self._added.optional[name])
             yield pa.table({name: own[name] for name in self._columns})
+
+
+def _begin(path: str, first: int) -> np.ndarray[Any, np.dtype[np.uint64]]:
+    """Return the number of the first row of a part of a file, as an array of one, in which adding wraps around."""
+    digest = hashlib.blake2b(f"{first} {path}".encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    return np.frombuffer(digest, np.uint64)
 
 
 class FilledParts(FilledTables):

@@ -20,7 +20,7 @@ from pydantic import ValidationError
 from dp_pipelines.engine import compressed
 from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs.init import public_sample
-from dp_pipelines.jobs.sources import source_files
+from dp_pipelines.jobs.sources import added_columns, source_files
 from dp_pipelines.jobs.spec import csv_arguments, job_parameters
 from dp_pipelines.jobs.spec.content import Content
 from dp_pipelines.jobs.spec.source_models import CsvOptions
@@ -76,7 +76,7 @@ def look(
 
     Args:
         names: files, one folder, or one pattern; relative to the current folder.
-        unit: the columns of the privacy unit; of CSV they are text unless declared.
+        unit: the columns of the privacy unit; of CSV they are text unless declared; none where each row is a person.
         types: of CSV: `name=type,name=type`.
         written: of CSV: how it is written, as `source:` says it.
         folder: of the job file.
@@ -110,7 +110,7 @@ def look(
         else:
             source = source_files.look_at_json_lines(files, declared, _form(written))
     hive = _hive(files, source.schema.names)
-    source = source_files.with_folders(source, hive)
+    source = added_columns.with_folders(source, hive)
     problems = [source.missing[name] for name in unit if name in source.missing]
     for name in unit:
         if name not in source.missing and name not in source.schema.names:
@@ -231,17 +231,18 @@ def _declared(types: str | None, unit: Sequence[str], known: Mapping[str, str], 
     Raises:
         RequestError: there are none, or one is wrong.
     """
-    example = f"--types {unit[0]}=string,amount=double,sold_at=timestamp"
+    example = f"--types {(*unit, 'region')[0]}=string,amount=double,sold_at=timestamp"
     if types is None and not known:
         message = "is required for CSV and JSON lines: names and types must not follow from the rows"
         out = "data.parquet"
         copy = f"COPY (FROM {job_parameters.sql_text(pattern)}) TO {job_parameters.sql_text(out)}"
         program = shlex.quote(f"import duckdb; duckdb.sql({copy!r})")
+        whose = " ".join(f"--unit {shlex.quote(name)}" for name in unit) or "--one-row-per-person"
         hint = (
             f"write e.g. {example}, or --like SAMPLE with a file of made-up rows, or for CSV --header-is-public; "
             "or make Parquet of it with DuckDB, which is installed, and take the types from there:\n"
             f"  python -c {program}\n"
-            f"  dp-pipelines init {out} {' '.join(f'--unit {shlex.quote(name)}' for name in unit)}"
+            f"  dp-pipelines init {out} {whose}"
         )
         raise RequestError(field="--types", message=message, hint=hint)
     found = dict.fromkeys(unit, "string") | dict(known)

@@ -62,7 +62,7 @@ def text(source: FirstSource, unit: Sequence[str], dataset: str, name: str) -> s
 
     Args:
         source: what it reads.
-        unit: the columns of the privacy unit.
+        unit: the columns of the privacy unit; none where each row is a person.
         dataset: the account.
         name: how a shell names the job file, for the commands in its head.
     """
@@ -76,7 +76,6 @@ def text(source: FirstSource, unit: Sequence[str], dataset: str, name: str) -> s
     no_amounts = [field.name for field in fields if _is_number(field.type) and field.name not in amounts]
     week = _free("week", source.schema.names)
     by = [week] if times else groups[:1]
-    one = " and ".join(unit)
     lines = [
         "# Written by `dp-pipelines init` from names and types of columns. No row was read.",
         "# Next:",
@@ -85,8 +84,7 @@ def text(source: FirstSource, unit: Sequence[str], dataset: str, name: str) -> s
         "",
         "# The account that these releases are charged to: one name for each group of people, whatever the files.",
         f"dataset: {scalar(dataset)}",
-        f"# Whom the guarantee protects: all rows with one value of {scalar(one)}, together.",
-        f"privacy_unit: {scalar(unit[0]) if len(unit) == 1 else listed(unit)}",
+        *_unit(unit),
         "# Smaller numbers protect more and need more noise. `runs: 52` would share this budget among 52 weekly reports.",
         "budget: {epsilon: 1.0, delta: 1.0e-6}",
         *_source(source),
@@ -104,19 +102,21 @@ def text(source: FirstSource, unit: Sequence[str], dataset: str, name: str) -> s
             "    # One row of the report for each group. Groups of few people are left out; `plan` says how many are needed.",
             f"    partition_by: {listed(by)}",
             *(f"    {line}" for line in _also("can be added", [name for name in groups if name not in by])),
-            *BOUNDS,
-            "    # bounds: {max_partitions_contributed: 8, max_contributions_per_partition: 4}",
+            *(
+                [*BOUNDS, "    # bounds: {max_partitions_contributed: 8, max_contributions_per_partition: 4}"]
+                if unit
+                else []
+            ),
         ]
     else:
         lines += [
             "    # No column to group by: one total. To have groups, list columns here.",
             "    partition_by: []",
-            *BOUNDS,
-            "    # bounds: {max_contributions_per_partition: 16}",
+            *([*BOUNDS, "    # bounds: {max_contributions_per_partition: 16}"] if unit else []),
         ]
     lines += [
         "    metrics:",
-        *_metrics([*by, *source.schema.names], amounts),
+        *_metrics([*by, *source.schema.names], amounts, has_unit=bool(unit)),
         *(f"      {line}" for line in _also("not summed, since they may be ids, codes or flags", no_amounts)),
         *(f"      {line}" for line in _also("not read, since runs that choose bounds add such columns", unread)),
     ]
@@ -184,17 +184,30 @@ def _week(column: str) -> str:
     return json.dumps(sql, ensure_ascii=False) if re.search(r":|#", sql) or not sql.isprintable() else sql
 
 
-def _metrics(taken: Sequence[str], amounts: Sequence[str]) -> list[str]:
+def _unit(unit: Sequence[str]) -> list[str]:
+    """Return the lines of the privacy unit."""
+    if not unit:
+        return [
+            "# Whom the guarantee protects: each row, which is a person. Somebody with several rows is protected less: then name",
+            "# the column that says whose row it is, e.g. privacy_unit: customer_id.",
+            "privacy_unit: {row: true}",
+        ]
+    return [
+        f"# Whom the guarantee protects: all rows with one value of {scalar(' and '.join(unit))}, together.",
+        f"privacy_unit: {scalar(unit[0]) if len(unit) == 1 else listed(unit)}",
+    ]
+
+
+def _metrics(taken: Sequence[str], amounts: Sequence[str], *, has_unit: bool) -> list[str]:
     names = list(taken)
 
     def free(wanted: str) -> str:
         names.append(_free(wanted, names))
         return names[-1]
 
-    lines = [
-        f"      {free('rows')}: {{kind: count}}",
-        f"      {free('units')}: {{kind: privacy_id_count}}",
-    ]
+    lines = [f"      {free('rows' if has_unit else 'people')}: {{kind: count}}"]
+    if has_unit:
+        lines.append(f"      {free('units')}: {{kind: privacy_id_count}}")
     if amounts:
         lines += [
             "      # The run chooses max_value within a range, for a tenth of the budget. If you know how large a value can be,",

@@ -58,7 +58,7 @@ def init(given: argparse.Namespace) -> str:
     if not output.parent.is_dir():
         message = "is in a folder that does not exist"
         raise RequestError(field=f"--output {given.output!r}", message=message, hint="make the folder first")
-    unit = [checks.name(name, "--unit") for name in given.unit]
+    unit = [checks.name(name, "--unit") for name in given.unit or ()]
     for column in unit:
         if column in first_job.OF_RUNS:
             message = f"cannot be {column!r}: runs that choose bounds add a column of that name"

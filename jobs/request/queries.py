@@ -32,6 +32,7 @@ from dp_pipelines.query.contribution_bounds import ContributionBounds
 from dp_pipelines.query.kept import BESIDE_AUTO, Kept
 from dp_pipelines.query.large_list import Condition, LargeList
 from dp_pipelines.query.query import PrivatePartitions, PublicPartitions, Query
+from dp_pipelines.query.row_unit import ONE_ROW, is_row_unit
 from dp_pipelines.report.key_text import visible
 
 
@@ -64,6 +65,7 @@ def queries(
                 own["partitions"] = _partitions(file, stage, (schemas or {}).get(name), values)
             else:  # a total has none
                 del own["partitions"]
+            own["bounds"] = _bounds(own["bounds"], file, stage)
             own["kept"] = own["kept"] or _kept_beside(own["bounds"], own["metrics"], stage)
             query = _counting_filters(Query(**own), file, stage)
         except RequestError as error:
@@ -100,6 +102,21 @@ def _place_of(field: str, stage: tuple[str, ...]) -> tuple[str, ...]:
     if field == "strategy":
         return (*stage, "partitions", "private")
     return (*stage, "bounds") if field.startswith(("max_", "partition_candidates", "row_candidates")) else stage
+
+
+def _bounds(bounds: ContributionBounds, file: JobFile, stage: Stage) -> ContributionBounds:
+    """The bounds of a stage, which nobody needs to choose where each row is a unit.
+
+    Raises:
+        RequestError: they allow a row more than its one group and its one row there.
+    """
+    if not is_row_unit(file.job.unit):
+        return bounds
+    said = (bounds.max_partitions_contributed, bounds.max_contributions_per_partition, bounds.max_contributions)
+    if not bounds.auto and any(bound not in (None, 1) for bound in said):
+        message = "allow more than one row of a privacy unit, and each row is one (privacy_unit: {row: true})"
+        raise RequestError(field="bounds", message=message, hint="leave bounds out")
+    return ONE_ROW if bounds.auto or stage.partition_by else bounds
 
 
 def _kept_beside(bounds: ContributionBounds, metrics: Mapping[str, Metric], stage: Stage) -> Kept | None:

@@ -23,7 +23,15 @@ from dp_pipelines.jobs.request.joined_tables import TableRows, Tables
 from dp_pipelines.jobs.request.list_order import without_order
 from dp_pipelines.jobs.request.queries import queries
 from dp_pipelines.jobs.request.train_tasks import Task, Unit, over_units, refuse_nested, tasks
-from dp_pipelines.jobs.sources import declared_source, event_window, lookup, lookups, public_tables, source_files
+from dp_pipelines.jobs.sources import (
+    added_columns,
+    declared_source,
+    event_window,
+    lookup,
+    lookups,
+    public_tables,
+    source_files,
+)
 from dp_pipelines.jobs.spec import derived_models, job_parameters, presentation
 from dp_pipelines.jobs.spec.content import Path
 from dp_pipelines.jobs.spec.job_file import Job, JobFile, Stage
@@ -36,6 +44,7 @@ from dp_pipelines.ledger.read_files import ReadFiles, read_files
 from dp_pipelines.planning import json_digest
 from dp_pipelines.planning.describe import asked_to_json
 from dp_pipelines.query.query import Query
+from dp_pipelines.query.row_unit import ROW_UNIT, is_row_unit
 from dp_pipelines.query.train_model import EVALUATED, HALF, TrainModel
 from dp_pipelines.release.shown_rows import ShownRows
 
@@ -210,6 +219,7 @@ def check(file: JobFile, given: Sequence[str], held: source_files.Source | None 
     raise_all([source.missing[name] for name in job.unit if name in source.missing])
     _refuse_added_unit(file, source, job.unit)
     units = over_units(file, available, values, _absent(source))
+    _refuse_row_numbers(file, rows, units, window, joined)
     schemas = {name: units[name].expressions.output_schema if name in units else available for name in job.stages}
     _check_names(file, schemas, available, source)
     clamps.check(file, joined, schemas)
@@ -287,6 +297,34 @@ def _refuse_added_unit(file: JobFile, source: source_files.Source, unit: Sequenc
             raise file.error(("privacy_unit",), error)
 
 
+def _refuse_row_numbers(
+    file: JobFile,
+    rows: RowExpressions,
+    units: Mapping[str, Unit],
+    window: event_window.RowWindow | None,
+    joined: lookups.Lookups | None,
+) -> None:
+    """Refuse jobs that look at the number of a row: it depends on the rows before it, and a unit's number on other units.
+
+    Raises:
+        JobErrors: as said.
+    """
+    read: list[tuple[Path, Collection[str]]] = [(("where",), rows.where.columns if rows.where is not None else ())]
+    read += [(("columns", item.name), item.columns) for item in rows.defined]
+    read += [(("stages", name), unit.expressions.input_columns) for name, unit in units.items()]
+    read += [
+        (("window",), () if window is None else (window.column,)),
+        (("lookup",), () if joined is None else joined.on),
+    ]
+    raise_all([file.error(path, _row_number()) for path, names in read if ROW_UNIT in names])
+
+
+def _row_number() -> RequestError:
+    return RequestError(
+        field="", message=f"names {ROW_UNIT!r}, which only tells rows apart", hint="name another column"
+    )
+
+
 def _without_nulls(value: Any) -> Any:
     """The same without what is not set: keys that a later version adds change no digest."""
     if isinstance(value, Mapping):
@@ -312,7 +350,8 @@ def _source(file: JobFile, values: Mapping[str, Value], tables: Tables | None = 
     """The rows as stages could read them."""
     if tables is not None:
         return tables.source
-    return declared_source.look(file.job.one_source("this reads one"), file.path.parent, values, file.document)
+    source = declared_source.look(file.job.one_source("this reads one"), file.path.parent, values, file.document)
+    return added_columns.with_row_numbers(source) if is_row_unit(file.job.unit) else source
 
 
 def _tables(file: JobFile, values: Mapping[str, Value]) -> Tables:
@@ -433,7 +472,9 @@ def _check_names(
                 named.append(((*place, "metrics", key, "column"), column))
             named += [((*place, "metrics", key, "columns"), name) for name in getattr(metric, "columns", ())]
     for path, name in named:
-        if name in source.missing:
+        if name == ROW_UNIT and path != ("privacy_unit",):
+            problems.append(file.error(path, _row_number()))
+        elif name in source.missing:
             problems.append(source.missing[name])
         elif name not in (names := of_stage.get(path[:2], available.names)):
             hint = _inside(name, names) or nearest(name, names, "columns")

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dp_pipelines.errors import RequestError
-from dp_pipelines.jobs.sources import extension_reader, source_files
+from dp_pipelines.jobs.sources import added_columns, extension_reader, source_files
 from dp_pipelines.jobs.sources.extension_reader import DeclaredTable
 from dp_pipelines.jobs.sources.source_files import Source
 from dp_pipelines.jobs.spec import job_parameters
@@ -41,7 +41,7 @@ def look(declared: SourceModel, folder: pathlib.Path, values: Mapping[str, Value
             source = source_files.look_at_json_lines(files, types, declared.form)
         case _:
             source = source_files.look_at_parquet(files, declared.optional or ())
-    return source_files.with_folders(source, declared.hive or {})
+    return added_columns.with_folders(source, declared.hive or {})
 
 
 def _files(declared: SourceModel, folder: pathlib.Path, values: Mapping[str, Value]) -> tuple[str, ...]:

@@ -33,7 +33,7 @@ from dp_pipelines.kernels.columns.column_types import has_fixed_lists_inside, re
 from dp_pipelines.kernels.columns.csv_format import DEFAULT, SEPARATORS, CsvFormat
 from dp_pipelines.kernels.columns.type_names import TYPES as TYPES
 from dp_pipelines.steps import folder_columns
-from dp_pipelines.steps.folder_columns import NO_VALUE, FolderColumns
+from dp_pipelines.steps.folder_columns import FolderColumns
 from dp_pipelines.steps.read_files import open_parquet
 
 Looked = TypeVar("Looked")
@@ -300,46 +300,6 @@ def _filled_up(schemas: Mapping[str, pa.Schema], optional: Sequence[str]) -> tup
     return filled, list(dict.fromkeys(lacking))
 
 
-def with_folders(source: Source, declared: Mapping[str, str]) -> Source:
-    """A source of files with the columns that names of their folders say.
-
-    Args:
-        source: of Parquet, CSV or JSON lines.
-        declared: their types by name.
-
-    Raises:
-        RequestError: a type is unknown, a file has such a column itself, its folders say no such name, or a value does not fit.
-    """
-    if not declared:
-        return source
-    types, problems = _declared(declared, "source.hive")
-    for name, kind in types.items():
-        if name in source.schema.names or name in source.missing:
-            message = f"names column {name!r}, which the files have themselves"
-            problems.append(RequestError(field="source.hive", message=message, hint="drop it there"))
-            continue
-        for path in source.files:
-            said = folder_columns.said_in(path)
-            text = said.get(name)
-            if text is None:
-                message = f"lies in no folder {name}=..."
-                hint = nearest(name, said, "its folders say") or f"move it into one, e.g. {name}={NO_VALUE}"
-            elif text != NO_VALUE and folder_columns.value_of(text, name, kind).null_count:
-                message = f"lies in a folder whose name is no {declared[name]}: {name}={text}"
-                hint = "declare another type, or rename the folder"
-            else:
-                continue
-            problems.append(RequestError(field=f"file {path!r}", message=message, hint=hint))
-    raise_all(problems[:MOST_ERRORS])
-    added = dataclasses.replace(source.added, folders=types)
-    return dataclasses.replace(
-        source,
-        schema=pa.schema([*source.schema, *types.items()]),
-        types=None if source.types is None else {**source.types, **types},
-        reader=_with_added(source.reader, added),
-    )
-
-
 def look_at_csv(
     files: Sequence[str],
     declared: Mapping[str, str],
@@ -357,7 +317,7 @@ def look_at_csv(
     Raises:
         RequestError: a declared type is unknown, or a file has no header with the declared columns.
     """
-    types, problems = _declared(declared)
+    types, problems = declared_types(declared)
     line_bytes: list[int] = []
     undeclared = False
     for path, found in zip(files, each(lambda path: _header(path, form), files), strict=True):
@@ -417,7 +377,7 @@ def look_at_json_lines(files: Sequence[str], declared: Mapping[str, str], form: 
     Raises:
         RequestError: a declared type is unknown, or a file cannot be opened.
     """
-    types, problems = _declared(declared)
+    types, problems = declared_types(declared)
     looks = list(each(_first_lines, files))
     for path, look in zip(files, looks, strict=True):
         if look is None:
@@ -430,12 +390,7 @@ def look_at_json_lines(files: Sequence[str], declared: Mapping[str, str], form: 
     return _of_lines(files, types, sum(sizes), rows, JsonLinesReader(form))
 
 
-def _with_added(reader: TableReader, added: FolderColumns) -> TableReader:
-    assert isinstance(reader, ParquetReader | CsvReader | JsonLinesReader)  # names of folders are read of no other
-    return dataclasses.replace(reader, added=added)
-
-
-def _declared(
+def declared_types(
     declared: Mapping[str, str], field: str = "source.types"
 ) -> tuple[dict[str, pa.DataType], list[RequestError]]:
     """Declared types, and what is wrong with others."""
@@ -456,7 +411,7 @@ def declared_schema(declared: Mapping[str, str]) -> pa.Schema:
     Raises:
         RequestError: a type is unknown.
     """
-    types, problems = _declared(declared)
+    types, problems = declared_types(declared)
     raise_all(problems[:1])
     return pa.schema(types.items())
 

@@ -63,6 +63,13 @@ PARTS: dict[str, tuple[str, ...]] = {
         stages: {goods: {kind: aggregate, partition_by: [PRODUCT], bounds: {max_partitions_contributed: 8}}}
         """,
         """
+        dataset: survey
+        privacy_unit: {row: true}
+        budget: {epsilon: 1.0, delta: 1.0e-6}
+        source: {parquet: "answers/*.parquet"}
+        stages: {regions: {kind: aggregate, partition_by: [REGION]}}
+        """,
+        """
         dataset: shops
         privacy_unit: CUSTOMER_ID
         budget: {epsilon: 1.0, delta: 1.0e-6}

@@ -50,6 +50,7 @@ from dp_pipelines.jobs.spec.output_models import OutputsModel, with_outputs
 from dp_pipelines.jobs.spec.party_models import PartiesModel
 from dp_pipelines.jobs.spec.presentation import Description, Title
 from dp_pipelines.jobs.spec.public_keys import PublicKeys
+from dp_pipelines.jobs.spec.row_unit_rules import refuse_beside_row_unit
 from dp_pipelines.jobs.spec.source_models import LookupModel, SomeLookups, SourceModel, with_readers
 from dp_pipelines.jobs.spec.table_models import (
     JoinModel,
@@ -66,6 +67,7 @@ from dp_pipelines.query.compare import Compare
 from dp_pipelines.query.kept import Kept
 from dp_pipelines.query.query import ContributionBounds, PrivatePartitions, PublicPartitions, Query, Top
 from dp_pipelines.query.rollup import Rollup
+from dp_pipelines.query.row_unit import is_row_unit
 
 
 @made_of(ContributionBounds)
@@ -362,6 +364,15 @@ class Job(DeclaredFields):
         check_tables(source=self.source, tables=self.tables, join=self.join, union=self.union, unit=self.privacy_unit)
         if self.tables is not None:
             self._refuse_beside_tables()
+        if is_row_unit(self.unit):
+            refuse_beside_row_unit(
+                tables=self.tables,
+                row_id=self.row_id,
+                parties=self.parties,
+                lookups={self.place_of_lookup(n): table for n, table in enumerate(self.lookups)},
+                unit_columns={name: stage.unit_columns for name, stage in self.stages.items()},
+                others=[name for name, stage in self.stages.items() if not isinstance(stage, Stage)],
+            )
         for name, stage in self.stages.items() if self.parties is not None else ():
             if not isinstance(stage, Stage):
                 hint = "put it into a job without parties"

@@ -15,6 +15,7 @@ from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs.spec.base_models import JobModel
 from dp_pipelines.jobs.spec.source_models import LookupModel, SomeLookups, SourceModel
 from dp_pipelines.jobs.spec.validation_errors import nearest
+from dp_pipelines.query.row_unit import ROW_UNIT
 from dp_pipelines.steps.unit_join import KEEPS_UNMATCHED
 
 MOST_ROWS_PER_UNIT = 2**20
@@ -22,6 +23,8 @@ MOST_ROWS_PER_UNIT = 2**20
 _ONE_OR_MORE: dict[str, Any] = {
     "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]
 }
+
+_ROW: dict[str, Any] = {"const": {"row": True}}
 
 Unit = Sequence[str] | Mapping[str, Sequence[str]]
 
@@ -31,7 +34,13 @@ def _listed(value: Any) -> Any:
 
 
 def _unit(value: Any) -> Any:
-    """Lists for single names; by table where there are several."""
+    """Lists for single names; by table where there are several; of `{row: true}` the column that readers add."""
+    if isinstance(value, Mapping) and list(value) == ["row"] and isinstance(value["row"], bool):
+        if not value["row"]:
+            raise RequestError(
+                field="row", message="must be true", hint="write privacy_unit: {row: true}, or name columns"
+            )
+        return [ROW_UNIT]
     if isinstance(value, Mapping) and all(isinstance(name, str) for name in value):
         return {name: _names(_listed(columns), name) for name, columns in value.items()}
     return _names(_listed(value), "")
@@ -43,15 +52,18 @@ def _names(value: Any, field: str) -> list[str]:
         raise RequestError(field=field, message=message, hint="write e.g. privacy_unit: CUSTOMER_ID")
     if not value:
         raise RequestError(field=field, message="must not be empty", hint="name the columns of the privacy unit")
+    if ROW_UNIT in value:
+        message = f"names column {ROW_UNIT!r}, which tells rows apart"
+        raise RequestError(field=field, message=message, hint="write privacy_unit: {row: true}")
     return value
 
 
 UnitNames = Annotated[
     Any,
     BeforeValidator(_unit),
-    WithJsonSchema({"anyOf": [*_ONE_OR_MORE["anyOf"], {"type": "object", "additionalProperties": _ONE_OR_MORE}]}),
+    WithJsonSchema({"anyOf": [*_ONE_OR_MORE["anyOf"], _ROW, {"type": "object", "additionalProperties": _ONE_OR_MORE}]}),
 ]
-"""The columns of the privacy unit: one name, a list, or these for each table."""
+"""The columns of the privacy unit: one name, a list, or these for each table; `{row: true}`: each row is a unit."""
 
 
 def _pairs(value: Any) -> Any:

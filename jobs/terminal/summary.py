@@ -27,6 +27,7 @@ from dp_pipelines.jobs.terminal import output
 from dp_pipelines.jobs.terminal.console import HarmlessConsole
 from dp_pipelines.jobs.terminal.released_rows import notes_of, print_stage, shown
 from dp_pipelines.planning import power
+from dp_pipelines.query.row_unit import ROW
 from dp_pipelines.release.ranges import LAPLACE_BAR
 from dp_pipelines.report.compare_text import hidden_tables
 from dp_pipelines.report.numbers import ERROR_BAR, with_error_bar
@@ -502,7 +503,9 @@ def print_release(
         out.print(f"files      {escape(str(folder))}")
         out.print(f"[bold]{escape(str(made_up.get('words')).upper())}[/bold]")
         return
-    out.print(f"protects   every {escape(str(manifest.get('privacy_unit', '')))} (all its rows together)")
+    unit = str(manifest.get("privacy_unit", ""))
+    together = "" if unit.startswith(ROW) else " (all its rows together)"
+    out.print(f"protects   every {escape(unit)}{together}")
     out.print(f"run        {escape(str(manifest.get('run_id')))} · {(manifest.get('ledger') or {}).get('note', '')}")
     out.print(f"files      {escape(place or str(folder))}")
     for name, words in manifest.get("copies", {}).items():

@@ -39,6 +39,7 @@ from dp_pipelines.ledger.entries import CHECK
 from dp_pipelines.ledger.journal import now
 from dp_pipelines.planning.plan import Plan
 from dp_pipelines.planning.stage import StagePlan
+from dp_pipelines.query.row_unit import ROW_UNIT
 from dp_pipelines.query.train_model import NumberLabel
 from dp_pipelines.release import staging
 
@@ -213,7 +214,7 @@ def _tables(request: Request) -> list[ProfiledTable]:
     rows = ProfiledTable(
         name="",
         unit=job.unit,
-        read=[name for name in request.columns if name != TWIN],
+        read=[name for name in request.columns if name not in (TWIN, ROW_UNIT)],
         defined=[item.name for item in request.rows.defined],
         lookups=_lookups(job),
         has_where=request.rows.where is not None,

@@ -12,8 +12,8 @@ from typing import Any
 from dp_pipelines.jobs.request.request import Request
 from dp_pipelines.jobs.sources.source_files import Source
 from dp_pipelines.ledger import release_list
+from dp_pipelines.ledger.entries import Run
 from dp_pipelines.ledger.read_files import SHOWN, read_files
-from dp_pipelines.ledger.state import Run
 
 NAME = "__dp_late"
 """What notes call the rows of new files; no table of a job begins with two underscores."""

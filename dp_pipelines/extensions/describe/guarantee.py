@@ -12,6 +12,7 @@ from dp_pipelines.extensions.describe.assessment_page import Block, Cells, Liste
 from dp_pipelines.jobs.sources import event_window
 from dp_pipelines.jobs.spec.job_file import Job
 from dp_pipelines.ledger import export
+from dp_pipelines.query.row_unit import is_row_unit
 from dp_pipelines.release.manifest import unit_in_words
 from dp_pipelines.report.attack_odds import example, factor, found_at_most, in_a_hundred, one_in
 from dp_pipelines.report.numbers import cost_number, left_cost_number
@@ -40,8 +41,9 @@ def protected(job: Job, epsilon: float, delta: float) -> Iterator[Block]:
         epsilon, delta: of all runs together.
     """
     unit = unit_of(job)
+    whole = "which is a person" if is_row_unit(job.unit) else "all of its rows together"
     yield (
-        f"Protected is each {unit}: all of its rows together, in everything that all runs of this plan publish. Whatever "
+        f"Protected is each {unit}: {whole}, in everything that all runs of this plan publish. Whatever "
         f"they publish would be nearly as likely without that unit: at most {factor(epsilon)} times as likely, or as "
         f"unlikely (e to the power of epsilon, {cost_number(epsilon)})."
     )

@@ -13,6 +13,7 @@ from dp_pipelines.jobs.spec.job_file import Job, JobFile
 from dp_pipelines.jobs.spec.source_models import LookupModel
 from dp_pipelines.jobs.spec.train_models import PateStage
 from dp_pipelines.query.query import Query
+from dp_pipelines.query.row_unit import ROW_UNIT, is_row_unit
 from dp_pipelines.query.train_model import TrainModel
 
 Stages = Mapping[str, Query | TrainModel]
@@ -49,10 +50,9 @@ def blocks_of(file: JobFile, stages: Stages, request: Request | None) -> Iterato
     if chosen:
         yield "Not all rows count:"
         yield Listed(items=chosen)
-    yield (
-        f"A row without a value in {', '.join(job.unit)} belongs to nobody and is dropped. Columns that are not listed are "
-        "not read."
-    )
+    nobody = f"A row without a value in {', '.join(job.unit)} belongs to nobody and is dropped. "
+    whose = "Each row is a person of its own. " if is_row_unit(job.unit) else nobody
+    yield f"{whose}Columns that are not listed are not read."
     yield ToFillIn(question="Where do the rows come from, who collected them, and what were the people told?")
     yield ToFillIn(
         question="Are there special categories of data among the columns (health, beliefs, origin, ...), or data of children?"
@@ -81,11 +81,13 @@ def _columns(job: Job, stages: Stages, request: Request | None) -> Iterator[tupl
     if request is None:
         computed = {name for name, _, _ in _defined(job)}
         for name, said in uses.items():
-            if name not in computed:
+            if name not in computed and name != ROW_UNIT:
                 yield name, "not known", "; ".join(said)
         return
     if request.tables is None:
         for name in request.columns:
+            if name == ROW_UNIT:
+                continue
             yield name, str(request.source.schema.field(name).type), "; ".join(uses.get(name, [EXPRESSIONS]))
         return
     for part in request.tables.parts:

@@ -12,6 +12,7 @@ EPILOG = """examples:
   dp-pipelines init sales.tsv --unit customer_id --types price=double --delimiter tab --decimal ,
   dp-pipelines init 'sales/*.csv.gz' --unit customer_id --like made_up.csv
   dp-pipelines init sales.csv --unit customer_id --header-is-public
+  dp-pipelines init survey.parquet --one-row-per-person
 
 Writes a commented job file that `plan` takes as it stands. Reads names and types of columns, never a row, and opens no account.
 CSV files and JSON lines have no types, and a first line that may be somebody's row. So their columns are declared with --types,
@@ -33,10 +34,11 @@ def add(make: MakeParser) -> None:
         nargs="+",
         help="files of Parquet, CSV or JSON lines, a folder, or a pattern in quotes",
     )
-    parser.add_argument(
-        "--unit", metavar="COLUMN", action="append", required=True,
-        help="the column that says whose row it is; may be repeated",
-    )  # fmt: skip
+    unit = parser.add_mutually_exclusive_group(required=True)
+    unit.add_argument(
+        "--unit", metavar="COLUMN", action="append", help="the column that says whose row it is; may be repeated"
+    )
+    unit.add_argument("--one-row-per-person", action="store_true", help="each row is a person, and no column says who")
     parser.add_argument("--output", metavar="JOB", default="job.yaml", help="the file to write (default: job.yaml)")
     parser.add_argument("--dataset", metavar="NAME", help="the account (default: from the names of files and folders)")
     parser.add_argument(

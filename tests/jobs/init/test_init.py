@@ -156,7 +156,7 @@ def test_every_schema_gives_a_job_that_is_right(
     ("arguments", "words"),
     [
         (["data", "--unit", "custommer"], "--unit custommer: is not a column of the files; did you mean 'customer'?"),
-        (["data"], "the following arguments are required: --unit"),
+        (["data"], "one of the arguments --unit --one-row-per-person is required"),
         (["none/*.parquet", "--unit", "customer"], "FILES: matches no file"),
         (["data", "--unit", "customer", "--types", "a=int"], "--types: is for CSV files only"),
         (["data", "--unit", "customer", "--delimiter", ";"], "--delimiter: is for CSV files only"),
