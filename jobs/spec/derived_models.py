@@ -15,6 +15,7 @@ from dp_pipelines import checks
 from dp_pipelines.errors import RequestError, nearest
 from dp_pipelines.jobs.spec.base_models import JobModel
 from dp_pipelines.jobs.spec.presentation import Label, Measure
+from dp_pipelines.metrics import registry
 from dp_pipelines.query.query import Query
 from dp_pipelines.query.rollup import LEVEL, REST
 from dp_pipelines.report.derived import derived_columns, formula, part_noise
@@ -42,25 +43,36 @@ class DerivedModel(JobModel):
         raise NotImplementedError
 
     def names_by_key(self) -> Mapping[str, tuple[str, ...]]:
-        """Return the metrics that each of its keys names."""
+        """Return the metrics that each of its keys names, of a row or as a total."""
         raise NotImplementedError
 
 
+class TotalOf(JobModel):
+    """The sum of a metric over all groups of the table."""
+
+    total: Annotated[str, Field(min_length=1, max_length=200, description="The metric, a count or a sum.")]
+
+
 class RatioMetric(DerivedModel):
-    """One released count or sum divided by another one of the same row; costs nothing."""
+    """One released count or sum divided by another one of the same row, or by a total; costs nothing."""
 
     kind: Annotated[Literal["ratio"], Field(description=f"One released number divided by another, {COSTS_NOTHING}.")]
     of: Annotated[str, Field(min_length=1, max_length=200, description="The metric that is divided, a count or a sum.")]
-    to: Annotated[str, Field(min_length=1, max_length=200, description="The metric that it is divided by.")]
+    to: Annotated[
+        Annotated[str, Field(min_length=1, max_length=200)] | TotalOf,
+        Field(description="The metric that it is divided by, or {total: NAME} for a share of the sum over all groups."),
+    ]
 
     @property
     def formula(self) -> str:
         """See `DerivedModel`."""
+        if isinstance(self.to, TotalOf):
+            return f"{formula.quoted(self.of)} / {formula.TOTAL}({formula.quoted(self.to.total)})"
         return f"{formula.quoted(self.of)} / {formula.quoted(self.to)}"
 
     def names_by_key(self) -> Mapping[str, tuple[str, ...]]:
         """See `DerivedModel`."""
-        return {"of": (self.of,), "to": (self.to,)}
+        return {"of": (self.of,), "to": (self.to.total if isinstance(self.to, TotalOf) else self.to,)}
 
 
 class ExpressionMetric(DerivedModel):
@@ -75,7 +87,8 @@ class ExpressionMetric(DerivedModel):
             min_length=1,
             max_length=formula.MOST_CHARACTERS,
             description="What is computed: names of counts and sums of the stage, numbers, + - * / and brackets, e.g. "
-            "100 * cost / revenue. A name that is no single word stands in double quotes.",
+            "100 * cost / revenue; total(cost) is the sum over all groups. A name that is no single word stands in double "
+            "quotes.",
         ),
         AfterValidator(_read),
     ]
@@ -87,7 +100,7 @@ class ExpressionMetric(DerivedModel):
 
     def names_by_key(self) -> Mapping[str, tuple[str, ...]]:
         """See `DerivedModel`."""
-        return {"of": formula.read(self.of).names}
+        return {"of": formula.read(self.of).metrics}
 
 
 DERIVED: tuple[type[DerivedModel], ...] = (RatioMetric, ExpressionMetric)
@@ -114,9 +127,29 @@ def check(stage: "Stage", derived: Mapping[str, DerivedModel]) -> None:
             for part in parts:
                 _check_part(stage, derived, part, f"metrics.{name}.{key}")
         try:
-            formula.read(model.formula)
+            read = formula.read(model.formula)
         except RequestError as error:
             raise RequestError(field=f"metrics.{name}", message=error.message, hint=error.hint) from None
+        for total in read.totals:
+            _check_total(stage, total, f"metrics.{name}")
+
+
+def _check_total(stage: "Stage", name: str, field: str) -> None:
+    """Refuse the total of a metric, or over rows, that is no total of what somebody asks for. Raises: RequestError."""
+    listed = stage.partitions.public_sorted_file is not None
+    chosen = [
+        key for key, said in (("having", stage.having), ("limit", stage.limit), ("public_sorted_file", listed)) if said
+    ]
+    if stage.rollup is not None:
+        message = f"names the total of {name!r} beside rollup:, whose groups share their noise with their total"
+        raise RequestError(field=field, message=message, hint="put the finest groups into a stage without rollup")
+    if chosen:
+        message = f"names the total of {name!r}, and {chosen[0]}: chooses rows by their numbers"
+        raise RequestError(field=field, message=message, hint=f"drop {chosen[0]}:, or the total")
+    kind = registry.of_kind(stage.metrics[name].tag["kind"])
+    if kind is None or kind.rolls_up != "sum":
+        message = f"names the total of {name!r}, whose units may be in several groups and would count in each"
+        raise RequestError(field=field, message=message, hint="name a count of rows or a sum")
 
 
 def with_columns(derived: Collection[str], query: Query, released: pa.Schema) -> pa.Schema:

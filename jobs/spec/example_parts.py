@@ -263,7 +263,8 @@ PARTS: dict[str, tuple[str, ...]] = {
     "KeptModel": ("{share: 0.02, up_to: 4096, each_metric: true}",),
     "BoundByPartition": ("{lookup: MAX_PRICE, default: 1000}",),
     "CountMetric": ("{kind: count, weight: 2}", "{kind: count, stddev: 40}"),
-    "RatioMetric": ("{kind: ratio, of: revenue, to: orders}",),
+    "RatioMetric": ("{kind: ratio, of: revenue, to: orders}", "{kind: ratio, of: orders, to: {total: orders}}"),
+    "TotalOf": ("{total: orders}",),
     "ExpressionMetric": ('{kind: expression, of: "100 * (revenue - cost) / revenue"}',),
     "PrivacyIdCountMetric": ("{kind: privacy_id_count, weight: 2}", "{kind: privacy_id_count, stddev: 10}"),
     "DistinctCountMetric": (

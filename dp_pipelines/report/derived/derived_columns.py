@@ -3,11 +3,12 @@
 In: a published table, the entry of its stage in the manifest, formulas. Out: for each formula the columns `<name>`,
 `<name>_noise_low` and `<name>_noise_high` (95% of what noise may have changed), and where a stage has `kept` also
 `<name>_estimate`, `<name>_low` and `<name>_high`; what the manifest says of them. Holds: the columns are a function of published
-numbers and public facts, so they cost nothing; a row's columns depend on that row alone. Not covered: ranges of metrics
-themselves (`release.ranges`).
+numbers and public facts, so they cost nothing; a row's columns depend on that row alone, and on totals of the table. Not covered:
+ranges of metrics themselves (`release.ranges`).
 """
 
 import dataclasses
+import math
 import pathlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
@@ -17,9 +18,10 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from dp_pipelines.errors import RequestError
+from dp_pipelines.frozen import FrozenMapping
 from dp_pipelines.kernels.lattice import Floats
 from dp_pipelines.query.range_columns import ENDS
-from dp_pipelines.release import finest_rows, ranges, staging
+from dp_pipelines.release import finest_rows, ranges, shown_rows, staging
 from dp_pipelines.report.derived import formula, part_noise
 from dp_pipelines.report.derived.formula import Formula
 from dp_pipelines.report.derived.intervals import DRAWS, interval_of, method_of
@@ -31,8 +33,16 @@ ENTRY = "derived"
 ADDED = "added_later"
 """What marks formulas that a release does not have, in what is shown of it."""
 
+ALIKE = 1e-6
+"""Deviations of a metric that differ by at most this part of the largest are the same."""
+
 NOISE_ENDS = ("noise_low", "noise_high")
 """What follows the name of a formula in the names of the columns with the interval of its noise."""
+
+CHOSEN_ROWS = "rows were chosen by their numbers, so that their total has no meaning of its own"
+OF_LEVELS = "groups of a rollup share their noise with their total"
+DIFFERING = "the noise of {name} differs by group"
+"""Why there is no number of a formula that names a total."""
 
 MISSING = "{name} is no released count or sum of this table"
 NO_QUOTIENT = "what the limits cut off is known of quotients of two metrics alone"
@@ -69,6 +79,7 @@ class Derived:
         noise: of these; a text says why it is not known, so that there is no number.
         cut: parts of a numerator and a denominator that are left at least, and the factor of an estimate; None: no range.
         how: the entry of the manifest.
+        totals: of the metrics whose totals it names.
     """
 
     name: str
@@ -76,6 +87,7 @@ class Derived:
     noise: part_noise.PartNoise | str
     cut: "CutOff | None"
     how: Mapping[str, Any]
+    totals: "Mapping[str, Total]" = dataclasses.field(default_factory=dict)
 
     def columns(self, table: pa.Table) -> list[Floats]:
         """Return its numbers: the value, both ends of the noise, the estimate and both ends of the range; NaN for none.
@@ -86,11 +98,34 @@ class Derived:
         nothing = np.full(table.num_rows, np.nan)
         if isinstance(self.noise, str) or not table.num_rows:
             return [nothing] * 6
-        names = self.formula.names
-        values = {name: _floats(table.column(name)) for name in names}
-        stddevs = {name: _floats(table.column(f"{name}_stddev")) for name in names}
+        values, stddevs = {}, {}
+        for name in self.formula.names:
+            plain = formula.plain(name)
+            if name != plain:
+                total = self.totals[plain]
+                both = [np.full(table.num_rows, number) for number in (total.value, total.stddev)]
+            else:
+                both = [_floats(table.column(column)) for column in (name, f"{name}_stddev")]
+            values[name], stddevs[name] = both
         found, (low, high) = interval_of(self.formula, values, stddevs, self.noise)
         return [found, low, high, *([nothing] * 3 if self.cut is None else self.cut.range_of(found, low, high))]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Total:
+    """The total of a metric over the rows of a table.
+
+    Args:
+        value: the sum of its numbers.
+        stddev: of the sum of their noise.
+        rows: how many there are.
+        alike: whether all of them have the same deviation.
+    """
+
+    value: float
+    stddev: float
+    rows: int
+    alike: bool
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -132,13 +167,19 @@ class CutOff:
         return [np.where(known, numbers, np.nan) for numbers in (estimate, least, most)]
 
 
-def of_stage(stage: Mapping[str, Any], formulas: Mapping[str, str], columns: Collection[str]) -> list[Derived]:
+def of_stage(
+    stage: Mapping[str, Any],
+    formulas: Mapping[str, str],
+    columns: Collection[str],
+    totals: Mapping[str, Total] = FrozenMapping({}),
+) -> list[Derived]:
     """Return what formulas become over the table of a stage.
 
     Args:
         stage: its entry in the manifest.
         formulas: by name.
         columns: of the table.
+        totals: of the metrics whose totals they name, as far as they are known.
 
     Raises:
         RequestError: a text is no formula; without a field.
@@ -148,8 +189,10 @@ def of_stage(stage: Mapping[str, Any], formulas: Mapping[str, str], columns: Col
     for name, written in formulas.items():
         read = formula.read(written)
         noise: part_noise.PartNoise | str = next(
-            (MISSING.format(name=part) for part in read.names if not {part, f"{part}_stddev"} <= {*columns}), ""
-        ) or part_noise.noise_of(read.names, entries)
+            (MISSING.format(name=part) for part in read.metrics if not {part, f"{part}_stddev"} <= {*columns}), ""
+        ) or part_noise.noise_of(read.metrics, entries)
+        if read.totals and not isinstance(noise, str):
+            noise = _no_total(read, stage, totals) or _with_totals(noise, read, totals)
         how: dict[str, Any] = {"formula": read.text, "why": noise if isinstance(noise, str) else None}
         if not isinstance(noise, str):
             how["interval"] = method_of(read, noise)
@@ -158,8 +201,27 @@ def of_stage(stage: Mapping[str, Any], formulas: Mapping[str, str], columns: Col
             cut = _cut_off(read, stage)
             how[ranges.ENTRY] = {"why": cut if isinstance(cut, str) else None}
         known = None if isinstance(cut, str) else cut
-        found.append(Derived(name=name, formula=read, noise=noise, cut=known, how=how))
+        found.append(Derived(name=name, formula=read, noise=noise, cut=known, how=how, totals=totals))
     return found
+
+
+def _no_total(read: Formula, stage: Mapping[str, Any], totals: Mapping[str, Total]) -> str:
+    """Return why a formula with totals has no number; empty where it has one."""
+    if shown_rows.are_chosen(stage):
+        return CHOSEN_ROWS
+    if finest_rows.is_rollup(stage):
+        return OF_LEVELS
+    missing = (MISSING.format(name=name) for name in read.totals if name not in totals)
+    differing = (DIFFERING.format(name=name) for name in read.metrics if name in totals and not totals[name].alike)
+    return next(missing, "") or next(differing, "")
+
+
+def _with_totals(noise: part_noise.PartNoise, read: Formula, totals: Mapping[str, Total]) -> part_noise.PartNoise:
+    """Return the noise of the names of a formula, in their order in it."""
+    groups = max(totals[read.totals[0]].rows, 1)
+    both = part_noise.with_totals(noise, read.metrics, read.totals, groups)
+    order = [*read.metrics, *(formula.total_of(name) for name in read.totals)]
+    return dataclasses.replace(both, shares=both.shares[[order.index(name) for name in read.names]])
 
 
 def _cut_off(read: Formula, stage: Mapping[str, Any]) -> CutOff | str:
@@ -167,12 +229,13 @@ def _cut_off(read: Formula, stage: Mapping[str, Any]) -> CutOff | str:
     parts = read.quotient()
     if parts is None or any(part.constant or len(part.factors) != 1 for part in parts):
         return NO_QUOTIENT
-    above, below = (next(iter(part.factors)) for part in parts)
+    above, below = (next(iter(part.factors)) for part in parts)  # names of rows or of totals
     negative = parts[0].factors[above] * parts[1].factors[below] < 0
     if finest_rows.is_rollup(stage):
         return NOT_ROLLED
     lefts, counted = [], []
-    for name in (above, below):
+    for named in (above, below):
+        name = formula.plain(named)
         entry = mapping(mapping(stage.get("metrics")).get(name))
         bounds, kept = part_noise.sum_bounds(entry), mapping(entry.get(ranges.ENTRY))
         numbers = [kept.get(key) for key in ("share", "stddev", "divided_by", "times")]
@@ -232,12 +295,28 @@ def write(
     ranged = ranges.ENTRY in stage
     with pa.parquet.ParquetFile(source) as file:
         plain = without(file.schema_arrow.empty_table(), stage)
-        derived = of_stage(stage, formulas, plain.column_names)
+        derived = of_stage(stage, formulas, plain.column_names, _totals(file, formulas, plain.column_names))
         refuse_taken(formulas, plain.column_names, ranged=ranged)
         staging.write_in_order(
             (added(without(group, stage), derived, ranged=ranged) for group in _groups(file)), target
         )
     return {one.name: dict(one.how) for one in derived}
+
+
+def _totals(file: pa.parquet.ParquetFile, formulas: Mapping[str, str], columns: Collection[str]) -> dict[str, Total]:
+    """Return the totals of the metrics of formulas that name a total, as far as the table has them."""
+    read = [one for text_of_it in formulas.values() if (one := formula.read(text_of_it)).totals]
+    names = [name for name in dict.fromkeys(name for one in read for name in one.metrics) if name in columns]
+    found = {}
+    for name in names if file.metadata.num_rows else ():
+        if f"{name}_stddev" not in columns:
+            continue
+        pair = file.read(columns=[name, f"{name}_stddev"])
+        values, stddevs = (_floats(pair.column(column)) for column in (name, f"{name}_stddev"))
+        alike = bool(stddevs.max() - stddevs.min() <= ALIKE * stddevs.max())
+        stddev = math.sqrt(float((stddevs**2).sum()))
+        found[name] = Total(value=float(values.sum()), stddev=stddev, rows=len(values), alike=alike)
+    return found
 
 
 def _groups(file: pa.parquet.ParquetFile) -> Iterator[pa.Table]:
@@ -301,7 +380,10 @@ def lines(stage: Mapping[str, Any]) -> list[str]:
     said = []
     for name, entry in mapping(stage.get(ENTRY)).items():
         why, unranged = (mapping(one).get("why") for one in (entry, mapping(entry).get(ranges.ENTRY)))
-        words = f"{text(name)}: {text(mapping(entry).get('formula'))}, computed from the released numbers"
+        written = text(mapping(entry).get("formula"))
+        words = f"{text(name)}: {written}, computed from the released numbers"
+        if f"{formula.TOTAL}(" in written:
+            words += f"; {formula.TOTAL} is the sum over all groups of this table"
         if isinstance(why, str):
             said.append(f"{words}; no number: {why}")
             continue

@@ -1,4 +1,4 @@
-"""Formulas over released numbers: names, numbers, + - * / and brackets, and nothing else.
+"""Formulas over released numbers: names, their totals, numbers, + - * / and brackets, and nothing else.
 
 In: a text such as `revenue / orders`. Out: a `Formula`, which computes it over columns of numbers. Holds: a text is read by this
 grammar alone, never evaluated as code; its length, depth and number of names are bounded, so no text can cost much. Not covered:
@@ -25,6 +25,12 @@ MOST_NAMES = 8
 """Different numbers of a formula. Each needs 10,000 draws for each row."""
 
 EXAMPLE = 'write e.g. "revenue / orders"'
+
+TOTAL = "total"
+"""Before a name in brackets: the sum of its numbers over all rows of the table."""
+
+_OF_TOTAL = "\0"
+"""Before the name of a total in `Formula.names`; no metric is called so."""
 
 _TOKEN = re.compile(
     r"""\s*(?:(?P<number>(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?)(?![\w.])|(?P<name>[^\W\d]\w*)|"(?P<quoted>(?:[^"]|"")+)"|(?P<sign>[-+*/()]))"""
@@ -132,6 +138,20 @@ class Name(Node):
         return WeightedSum(0.0, {self.name: 1.0})
 
 
+def total_of(name: str) -> str:
+    """Return what the total of a metric is called among the names of a formula."""
+    return _OF_TOTAL + name
+
+
+def plain(name: str) -> str:
+    """Return the metric of a name of a formula, which may be that of its total.
+
+    >>> plain(total_of("orders")), plain("orders")
+    ('orders', 'orders')
+    """
+    return name.removeprefix(_OF_TOTAL)
+
+
 @dataclasses.dataclass(frozen=True)
 class Operation(Node):
     """Two parts and the sign between them: one of + - * /."""
@@ -211,8 +231,22 @@ class Formula:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The released numbers that it needs, each once."""
+        """The released numbers that it needs, each once: of a row, and totals by `total_of`."""
         return tuple(dict.fromkeys(self.root.names()))
+
+    @property
+    def totals(self) -> tuple[str, ...]:
+        """The metrics whose totals it needs.
+
+        >>> read("100 * orders / total(orders)").totals
+        ('orders',)
+        """
+        return tuple(plain(name) for name in self.names if name.startswith(_OF_TOTAL))
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """The metrics that it needs, of a row or as a total, each once."""
+        return tuple(dict.fromkeys(plain(name) for name in self.names))
 
     def compute(self, columns: Mapping[str, Floats]) -> Computed:
         """Return its values.
@@ -317,7 +351,7 @@ def read(text: str) -> Formula:
     twice = next((name for name in named if named.count(name) > 1), None)
     # Where such a formula turns, as `a * a` does at 0, all draws lie to one side of the truth: no interval of draws holds it.
     if twice is not None and formula.quotient() is None:
-        message = f"uses {twice!r} twice, and is no sum of metrics divided by a sum of metrics"
+        message = f"uses {plain(twice)!r} twice, and is no sum of metrics divided by a sum of metrics"
         hint = "no interval of its noise is known: publish the parts, and compute it from them"
         raise RequestError(field="", message=message, hint=hint)
     if not formula.names:
@@ -386,6 +420,8 @@ class _Reader:
             message = f"has more than {MOST_DEPTH} brackets or signs inside each other"
             raise RequestError(field="", message=message, hint="split it into several")
         taken = self.take()
+        if taken == Name(TOTAL) and self.next == "(":
+            return self.total()
         if isinstance(taken, Node):
             return taken
         if taken == "-":
@@ -397,6 +433,15 @@ class _Reader:
             return node
         where = "ends" if taken is None else f"has {taken!r}"
         raise RequestError(field="", message=f"{where} where a metric or a number is expected", hint=EXAMPLE)
+
+    def total(self) -> Node:
+        self.take()
+        name = self.take()
+        if not isinstance(name, Name) or self.take() != ")":
+            raise RequestError(
+                field="", message=f"has a {TOTAL}(...) of no metric", hint="write e.g. orders / total(orders)"
+            )
+        return Name(total_of(name.name))
 
     def refuse_more(self) -> None:
         token = self.next

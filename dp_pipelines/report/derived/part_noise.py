@@ -20,6 +20,9 @@ from dp_pipelines.report.pages import mapping, text
 LAWS = ("gaussian", "laplace")
 """The laws that noise may have, as manifests name them."""
 
+MOST_OF_ONE_LAW = 2
+"""Of two groups the other one has a noise of the same law."""
+
 CLOSE = 1e-6
 """A deviation may differ by this part of itself from what the statistics give."""
 
@@ -82,6 +85,29 @@ def noise_of(names: Sequence[str], entries: Mapping[str, Any]) -> PartNoise | st
             laws[statistic] = text(mapping(said).get("noise"))
     shares = np.array([[parts[name].get(statistic, 0.0) for statistic in laws] for name in names])
     return PartNoise(laws=tuple(laws.values()), shares=shares / np.linalg.norm(shares, axis=1, keepdims=True))
+
+
+def with_totals(noise: PartNoise, metrics: Sequence[str], totals: Sequence[str], groups: int) -> PartNoise:
+    """Return the noise of metrics and of the totals of some of them, which hold the noise of their row too.
+
+    All groups have independent noise of one law and deviation. The total of k groups has the noise of the row, 1 / sqrt(k) of
+    its own deviation, and that of all others, whose sum is taken for normal where it is of several.
+
+    Args:
+        noise: of the metrics in a row.
+        metrics: their names.
+        totals: those whose totals follow them.
+        groups: how many rows the table has, at least one.
+
+    >>> one = PartNoise(laws=("gaussian",), shares=np.ones((1, 1)))
+    >>> with_totals(one, ["n"], ["n"], 4).shares.round(3).tolist()
+    [[1.0, 0.0], [0.5, 0.866]]
+    """
+    others = tuple(law if groups == MOST_OF_ONE_LAW else LAWS[0] for law in noise.laws)
+    of_row = np.hstack([noise.shares, np.zeros_like(noise.shares)])
+    own, rest = math.sqrt(1 / groups), math.sqrt(1 - 1 / groups)
+    chosen = noise.shares[[list(metrics).index(name) for name in totals]]
+    return PartNoise(laws=noise.laws + others, shares=np.vstack([of_row, np.hstack([own * chosen, rest * chosen])]))
 
 
 def _weights(entry: Mapping[str, Any]) -> dict[str, float] | None:

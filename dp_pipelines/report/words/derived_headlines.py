@@ -21,9 +21,6 @@ from dp_pipelines.report.released_table import Published
 from dp_pipelines.report.words.headline import Headline, total_of, totals
 from dp_pipelines.report.words.limit_words import may_cut
 
-ALIKE = 1e-6
-"""Deviations of a metric that differ by at most this part of the largest are the same."""
-
 
 def derived_headlines(
     published: Published, stage: Mapping[str, Any], known: Mapping[str, type[Metric] | None], title: str
@@ -47,6 +44,8 @@ def derived_headlines(
     found = []
     for derived in derived_columns.of_stage(stage, formulas, row.column_names):
         parts = [added[name] for name in derived.formula.names if name in added]
+        if derived.formula.totals:  # of all groups together it says nothing
+            continue
         as_published = all(total.published for total in parts)
         if not (as_published or _may_be_added_up(derived, published)):
             continue
@@ -88,7 +87,7 @@ def _may_be_added_up(derived: Derived, published: Published) -> bool:
         and bool(parts[1].factors)
         and not any(part.constant for part in parts)
         and all(
-            deviations[name].max() - deviations[name].min() <= ALIKE * deviations[name].max()
+            deviations[name].max() - deviations[name].min() <= derived_columns.ALIKE * deviations[name].max()
             for name in derived.formula.names
         )
     )

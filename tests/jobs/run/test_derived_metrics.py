@@ -149,6 +149,57 @@ def test_what_cannot_be_computed_is_refused_by_plan_with_its_line(
     assert words in said.err
 
 
+SHARE = {"kind": "ratio", "of": "orders", "to": {"total": "orders"}}
+
+
+def test_a_share_of_the_total_is_published_and_may_be_added_later(shop: Shop, call: Call) -> None:
+    shares = {"share": SHARE, "percent": {"kind": "expression", "of": "100 * revenue / total(revenue)"}}
+    shop.write(stages=computing(shares))
+    out = shop.folder / "out"
+    said = call("run", shop.job, "--output", out)
+    assert said.code == 0, said.err
+    assert (
+        "share: orders / total(orders), computed from the released numbers; total is the sum over all groups"
+        in said.out
+    )
+    found = table_of(out)
+    numbers = {name: np.asarray(found.column(name)) for name in found.column_names[1:]}
+    assert numbers["share"] == pytest.approx(numbers["orders"] / numbers["orders"].sum())
+    assert numbers["percent"].sum() == pytest.approx(100.0)
+    assert (numbers["share_noise_low"] < numbers["share"]).all()
+    assert (numbers["share"] < numbers["share_noise_high"]).all()
+    plain = table_of(out).select(["product", "orders"])
+    shop.write(stages=computing({"part": {"kind": "expression", "of": "orders / total(orders) * 1000"}}))
+    assert call("report", out, "--job", shop.job, "--csv", shop.folder / "csv").code == 0
+    lines = (shop.folder / "csv" / "weekly.csv").read_text().splitlines()
+    place = lines[0].replace('"', "").split(",").index("part")
+    assert sum(float(line.split(",")[place]) for line in lines[1:]) == pytest.approx(1000.0)
+    assert plain.equals(table_of(out).select(["product", "orders"]))
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"rollup": [[], ["product"]]}, "beside rollup:, whose groups share their noise with their total"),
+        ({"order_by": "orders desc", "limit": 2}, "and limit: chooses rows by their numbers"),
+        ({"having": "orders > 5"}, "and having: chooses rows by their numbers"),
+    ],
+)
+def test_a_share_of_what_is_no_total_is_refused(shop: Shop, call: Call, changes: dict[str, Any], words: str) -> None:
+    said = call("plan", shop.write(stages=computing({"share": SHARE}, **changes)))
+    assert said.code == 2
+    assert "metrics.share: names the total of 'orders'" in said.err
+    assert words in said.err
+
+
+def test_a_share_of_people_is_refused_since_somebody_may_be_in_several_groups(shop: Shop, call: Call) -> None:
+    share = {"kind": "ratio", "of": "people", "to": {"total": "people"}}
+    metrics = {"orders": {"kind": "count"}, "people": {"kind": "privacy_id_count"}, "share": share}
+    said = call("plan", shop.write(stages={"weekly": stage(metrics=metrics)}))
+    assert said.code == 2
+    assert "whose units may be in several groups and would count in each" in said.err
+
+
 @pytest.mark.parametrize(
     ("name", "changes"),
     [
