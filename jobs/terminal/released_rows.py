@@ -13,6 +13,7 @@ from typing import Any
 import rich.box
 from rich.console import Console
 from rich.markup import escape
+from rich.measure import Measurement
 from rich.table import Table
 
 from dp_pipelines.metrics import registry
@@ -27,6 +28,9 @@ from dp_pipelines.report.words.unit_name import unit_name
 
 FIRST_ROWS = 10
 FIRST_OF_LIST = 3
+
+UNLIMITED = 10**6
+"""Characters of a line on which every table fits."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -167,14 +171,13 @@ def print_stage(
         out.print(table)
         out.print(f"  {escape(rows.note)}")
     elif rows.cells:
-        table = Table(box=rich.box.SIMPLE_HEAD, pad_edge=False)
-        for name in rows.keys:
-            table.add_column(escape(shown(name)))
-        for name in rows.metrics:
-            table.add_column(escape(shown(name)), justify="right")
-        for cells in rows.cells:
-            table.add_row(*(escape(cell) for cell in cells))
-        out.print(table)
+        columns = _fitting(rows, out)
+        out.print(_table(rows, columns))
+        left_out = rows.metrics[columns - len(rows.keys) :]
+        if left_out:
+            out.print(
+                f"  no room on this line for {escape(', '.join(map(shown, left_out)))}; the files have all columns"
+            )
         if rows.note:
             out.print(f"  {escape(rows.note)}")
     width = max((len(shown(name)) for name, _ in rows.said), default=0)
@@ -187,6 +190,24 @@ def print_stage(
     for note in notes:
         out.print(f"  {escape(note)}")
     out.print()
+
+
+def _table(rows: FirstRows, columns: int) -> Table:
+    """Return the first columns of some rows as a table."""
+    table = Table(box=rich.box.SIMPLE_HEAD, pad_edge=False)
+    for number, name in enumerate((*rows.keys, *rows.metrics)[:columns]):
+        table.add_column(escape(shown(name)), justify="left" if number < len(rows.keys) else "right")
+    for cells in rows.cells:
+        table.add_row(*(escape(cell) for cell in cells[:columns]))
+    return table
+
+
+def _fitting(rows: FirstRows, out: Console) -> int:
+    """Return how many columns fit on a line without a cell that is cut: all keys, and of the metrics at least one."""
+    all_columns, least = len(rows.keys) + len(rows.metrics), len(rows.keys) + 1
+    wide = out.options.update(width=UNLIMITED, max_width=UNLIMITED)
+    fit = (n for n in range(all_columns, least, -1) if Measurement.get(out, wide, _table(rows, n)).maximum <= out.width)
+    return next(fit, min(least, all_columns))
 
 
 def notes_of(manifest: Mapping[str, Any], stage: str) -> list[str]:

@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
+import pytest
+from rich.console import Console
 
 from dp_pipelines.jobs.terminal import released_rows, summary
 
@@ -105,3 +107,35 @@ def test_names_and_words_say_nothing_to_a_terminal(tmp_path: pathlib.Path) -> No
     said = printed(tmp_path, columns, {"metrics": {"m\x1b[1m": {"kind": "sum", "bounds": [0, 1]}}})
     assert "\x1b" not in said
     assert "[red]" in said
+
+
+def _wide(tmp_path: pathlib.Path, metrics: int, width: int) -> str:
+    """What is printed of a table with many metrics on lines of a width."""
+    columns: dict[str, list[float]] = {}
+    for number in range(metrics):
+        columns |= {f"metric_{number}": [123_456.0, 7.0], f"metric_{number}_stddev": [2.0, 2.0]}
+    table = pa.table({"month": ["2026-01-05", "2026-01-12"], **columns})
+    pa.parquet.write_table(table, tmp_path / "wide.parquet")
+    out = io.StringIO()
+    entries = {f"metric_{number}": {"kind": "count", "stddev": 2.0} for number in range(metrics)}
+    described = {"name": "wide", "partition_by": ["month"], "metrics": entries}
+    released_rows.print_stage(tmp_path / "wide.parquet", Console(file=out, width=width), described)
+    return out.getvalue()
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 120])
+@pytest.mark.parametrize("metrics", [1, 3, 9])
+def test_metrics_that_do_not_fit_on_a_line_are_named_below_and_no_key_is_cut(
+    tmp_path: pathlib.Path, metrics: int, width: int
+) -> None:
+    said = _wide(tmp_path, metrics, width)
+    table = [line for line in said.splitlines() if "2026-01-" in line]
+    assert len(table) == 2
+    assert all("2026-01-05" in line or "2026-01-12" in line for line in table)
+    assert all(len(line) <= width for line in table)
+    shown = said.partition("2026-01-05")[0]
+    left_out = [f"metric_{number}" for number in range(metrics) if f"metric_{number}" not in shown]
+    assert len(left_out) < metrics
+    assert ("no room on this line for " + ", ".join(left_out) + "; the files" in " ".join(said.split())) == bool(
+        left_out
+    )
