@@ -290,6 +290,8 @@ def _report(given: argparse.Namespace, rest: list[str]) -> int:
         done = report_command.write_csv(given.folders, given.csv, given.output, given.job)
     else:
         done = report_command.write_page(given.folders, given.output, given.job)
+    for note in report_command.notes(given.folders[0], given.job):
+        output.note(f"note: {note}")
     with output.printing(f"{done}; {output.LOST}"):
         print(done)
     return DONE

@@ -100,6 +100,21 @@ def write_csv(folders: Sequence[str], output: str, page: str | None, job: str | 
     return f"wrote {', '.join(visible(str(target / f'{name}.csv')) for name in run.tables)}"
 
 
+def notes(folder: str, job: str | None) -> list[str]:
+    """Return what a job file asks for that a release does not have.
+
+    Args:
+        folder: of the release.
+        job: the job file; None: there is nothing to compare.
+    """
+    if job is None:
+        return []
+    from dp_pipelines.jobs.request import released_limits
+    from dp_pipelines.jobs.spec import job_file
+
+    return released_limits.differences(job_file.load(job), read_run(pathlib.Path(folder)).content)
+
+
 @contextlib.contextmanager
 def _shown(run: ReleasedRun, job: str | None) -> Iterator[tuple[Mapping[str, Any], Mapping[str, pathlib.Path]]]:
     """Give the manifest and the tables of a release with the presentation of a job file, while they are needed.

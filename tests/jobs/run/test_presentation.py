@@ -117,3 +117,31 @@ def test_what_a_manifest_says_is_what_the_job_says(shop: Shop) -> None:
     job = job_file.load(str(shop.write(**shown()))).job
     assert presentation.of_job(job)["stages"]["weekly"]["metrics"]["revenue"] == {"label": "Revenue", "measure": "EUR"}
     assert presentation.of_job(job_file.load(str(shop.write())).job) == {}
+
+
+def test_a_page_with_a_job_that_asks_for_other_numbers_says_that_they_are_not_released(shop: Shop, call: Call) -> None:
+    out = shop.folder / "out"
+    assert call("run", shop.job, "--output", out).code == 0
+
+    def told(**changes: Any) -> list[str]:
+        made: Any = stage(**changes)
+        made["metrics"] |= changes.get("metrics", {})
+        shop.write(stages={"weekly": made})
+        said = call("report", out, "--job", shop.job, "--output", shop.folder / "page.html")
+        assert said.code == 0, said.err
+        return said.err.splitlines()
+
+    assert told() == []
+    assert told(title="Orders", order_by="orders desc") == []
+    paid = stage()["metrics"]["revenue"]
+    other = {"orders": {"kind": "count"}, "revenue": paid | {"max_value": 77}}
+    (clamp,) = told(metrics=other)
+    assert clamp == (
+        "note: stage weekly of the job has a limit that the release has not: price below 0 counts as 0, above 77 as 77; the page "
+        "shows what was released; to have it, run the job, which is charged anew"
+    )
+    (bound,) = told(bounds={"max_partitions_contributed": 1, "max_contributions_per_partition": 9})
+    assert "at most 9 rows of one customer are counted in each group by product" in bound
+    (metric,) = told(metrics={"orders": {"kind": "count"}, "revenue": paid, "buyers": {"kind": "privacy_id_count"}})
+    assert metric.startswith("note: stage weekly of the job has buyers, the release has not; ")
+    assert told(bounds="auto") == []

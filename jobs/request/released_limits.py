@@ -1,0 +1,47 @@
+"""Tells where a job asks for other numbers than a release has, for a page that shows the release with the titles of the job.
+
+In: a job file, a manifest. Out: sentences. Holds: they follow from both alone. Not covered: bounds that a run chooses; conditions
+on rows and new columns, which may change what a number means without changing its limits.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from dp_pipelines.errors import RequestError
+from dp_pipelines.jobs.request.queries import queries
+from dp_pipelines.jobs.spec.job_file import JobFile
+from dp_pipelines.planning import limits
+from dp_pipelines.report.key_text import visible
+
+ANEW = "the page shows what was released; to have it, run the job, which is charged anew"
+
+
+def differences(file: JobFile, content: Mapping[str, Any]) -> list[str]:
+    """Return what a job asks for now that a release does not have: metrics, and limits of what is counted.
+
+    Args:
+        file: the job.
+        content: the manifest of a release of the same dataset with the same stages.
+    """
+    try:
+        asked = queries(file)
+    except RequestError:  # a parameter or a public file is missing, which a page does not need
+        return []
+    found = []
+    for stage in content.get("stages", ()):
+        query = asked.get(stage.get("name"))
+        if query is None:
+            continue
+        known: Mapping[str, Any] = stage.get("metrics") or {}
+        of_job = {name: metric.kind for name, metric in query.metrics.items()}
+        other = [name for name, kind in of_job.items() if (known.get(name) or {}).get("kind") != kind]
+        if other:
+            found.append(
+                f"stage {visible(stage['name'])} of the job has {', '.join(map(visible, other))}, the release has not"
+            )
+        chosen = query.bounds.auto or any(metric.auto for metric in query.metrics.values())
+        said = [] if chosen else [text for text in limits.in_words(query) if text not in stage.get("limits", ())]
+        if said:
+            words = "; ".join(map(visible, said))
+            found.append(f"stage {visible(stage['name'])} of the job has a limit that the release has not: {words}")
+    return [f"{text}; {ANEW}" for text in found]
