@@ -142,6 +142,7 @@ JOBS: dict[str, dict[str, Any]] = {
             "max_rows_per_unit": {"orders": 4, "visits": 4},
         },
     ),
+    "rows are people": job(aggregate(partitions=PUBLIC, bounds="auto"), privacy_unit={"row": True}),
     "total": job(aggregate(partition_by=[], bounds={"max_contributions_per_partition": 6})),
     "best": job(aggregate(partitions=PUBLIC, metrics={"orders": {"kind": "count"}}, best={"k": 2, "by": "orders"})),
     "top": job(aggregate(top={"k": 2, "by": "orders"})),
