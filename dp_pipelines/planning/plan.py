@@ -181,6 +181,7 @@ class Plan:
         )
         if expect is not None and not isinstance(expect, Expectation):
             raise RequestError(field="expect", message="must be an Expectation")
+        power.check_arms(expect, [query for query in self.queries.values() if query.compare is not None])
         self.expect = expect
         self._budget = TotalBudget(epsilon=self.epsilon, delta=self.delta, runs=self.runs)
 

@@ -1,7 +1,7 @@
 """What a train stage is good for, before a row is read: how wide the bar of its AUC will be, what examples cost.
 
-In: calibrated stages, the task, where declared a guess about the number of units. Out: JSON values. Holds: public numbers
-alone. Not covered: how good the model will be; what bins hide of the AUC; bars of other measures.
+In: calibrated stages, the task, where declared a guess about the number of units and the share of true examples. Out: JSON
+values. Holds: public numbers alone. Not covered: how good the model will be; what bins hide of the AUC; bars of other measures.
 """
 
 # Counts of n false and m true examples in K cells each have noise of deviation s. The AUC is a mean over true examples of the
@@ -26,6 +26,9 @@ TYPICAL_AUC = 0.75
 
 REACH = 1.959963984540054
 """Standard deviations of a bar that holds 95 times out of 100."""
+
+FEW = 4.0
+"""The AUC has no value unless true and false examples are each so many deviations of their noise (`training.measures`)."""
 
 
 def of_task(name: str, task: TrainModel, stages: Mapping[str, StagePlan], expect: Expectation | None) -> dict[str, Any]:
@@ -93,31 +96,42 @@ def cost_of_examples(sizes: StagePlan, task: TrainModel) -> dict[str, Any] | Non
 
 
 def expected_auc(cells: StagePlan, task: TrainModel, expect: Expectation | None) -> dict[str, Any] | None:
-    """Half the width of the error bars of an AUC of .75, if half of the examples are true; None for labels without an AUC.
+    """Half the width of the error bars of an AUC of .75; None for labels without an AUC.
 
     Args:
         cells: the stage that counts held-out examples.
         task: what is learnt.
-        expect: a guess about the number of units; without it, both bars are None.
+        expect: a guess about the number of units, without which both bars are None, and about the share of true examples, without
+            which half of them are taken to be true.
     """
     if not isinstance(task.label, BinaryLabel):
         return None
     if expect is None or expect.units is None:
-        words = "declare e.g. expect: {units: 30000} to see how wide the error bar of its AUC will be"
-        return {"units": None, "noise": None, "both": None, "words": words}
+        words = "declare e.g. expect: {units: 30000, positives: 0.05} to see how wide the error bar of its AUC will be"
+        return {"units": None, "positives": None, "noise": None, "both": None, "words": words}
     noise = cells.noises[0]
     assert noise is not None
     held_out = max(expect.units * task.held_out, 2.0)
+    share = 0.5 if expect.positives is None else expect.positives
+    true = max(held_out * share, 1.0)
+    false = max(held_out - true, 1.0)
     stddev = noise.stddev * math.sqrt(task.evaluated_groups)
-    of_noise = REACH * auc_noise(stddev, task.evaluation_cells, held_out / 2, held_out / 2, TYPICAL_AUC)
-    both = math.hypot(of_noise, REACH * auc_sampling(held_out / 2, held_out / 2, TYPICAL_AUC))
-    words = (
-        f"with {expect.units:,.0f} units, the error bar of an AUC of {TYPICAL_AUC:g} is about ± {of_noise:.2g} for noise, and "
-        f"± {both:.2g} with the choice of held-out units, if half of the examples are true"
-    )
-    if of_noise > 0.5:
+    of_noise = REACH * auc_noise(stddev, task.evaluation_cells, false, true, TYPICAL_AUC)
+    both = math.hypot(of_noise, REACH * auc_sampling(false, true, TYPICAL_AUC))
+    if of_noise > 0.5 or min(true, false) < FEW * stddev * math.sqrt(task.evaluation_cells):
         words = f"with {expect.units:,.0f} units, the AUC will not stand out of the noise of its evaluation"
-    return {"units": expect.units, "noise": of_noise, "both": both, "words": words}
+    else:
+        words = (
+            f"with {expect.units:,.0f} units, the error bar of an AUC of {TYPICAL_AUC:g} is about ± {of_noise:.2g} for noise, "
+            f"and ± {both:.2g} with the choice of held-out units"
+        )
+    if expect.positives is None:
+        words += ", if half of the examples are true"
+    else:
+        words += f", if {100 * share:.3g}% of the examples are true"
+        constant = "false" if share <= 0.5 else "true"
+        words += f"; always saying {constant} has an accuracy of {max(share, 1 - share):.4g}"
+    return {"units": expect.units, "positives": expect.positives, "noise": of_noise, "both": both, "words": words}
 
 
 def auc_noise(stddev: float, cells: int, false: float, true: float, auc: float) -> float:

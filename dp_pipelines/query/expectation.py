@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from dp_pipelines import checks
 from dp_pipelines.errors import RequestError
+from dp_pipelines.frozen import FrozenMapping
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -21,6 +22,8 @@ class Expectation:
         partitions: how many of a large list have rows.
         totals: by metric, mean and standard deviation of what one unit adds to it: for the differences that `compare` finds.
         units: units in all rows: for the error bars of a model.
+        arms: by arm of a stage that compares, its units; arms that it does not name have `users`.
+        positives: the share of examples of a model whose label is true, above 0 and below 1.
     """
 
     users: float | None = None
@@ -28,6 +31,8 @@ class Expectation:
     partitions: float | None = None
     totals: Mapping[str, Sequence[float]] | None = None
     units: float | None = None
+    arms: Mapping[str, float] | None = None
+    positives: float | None = None
 
     def __post_init__(self) -> None:
         for name, pair in (self.totals or {}).items():
@@ -39,3 +44,31 @@ class Expectation:
         for field in ("users", "rows_per_partition", "partitions", "units"):
             if getattr(self, field) is not None:
                 object.__setattr__(self, field, checks.number(getattr(self, field), f"expect.{field}", above=0))
+        if self.arms is not None:
+            hint = "write e.g. arms: {A: 3000, B: 300}"
+            if not isinstance(self.arms, Mapping) or not self.arms:
+                raise RequestError(field="expect.arms", message="must map arms to their numbers of units", hint=hint)
+            sizes = {}
+            for arm, size in self.arms.items():
+                sizes[str(arm)] = checks.number(size, f"expect.arms.{arm}", above=0, hint=hint)
+            object.__setattr__(self, "arms", FrozenMapping(sizes))
+        if self.positives is not None:
+            hint = "write the share of examples that are true, e.g. positives: 0.05"
+            positives = checks.number(self.positives, "expect.positives", above=0, below=1, hint=hint)
+            object.__setattr__(self, "positives", positives)
+
+    @property
+    def typical_arm(self) -> float | None:
+        """Units of a typical partition; where only arms have numbers, their mean."""
+        if self.users is None and self.arms:
+            return sum(self.arms.values()) / len(self.arms)
+        return self.users
+
+    def units_of(self, arm: str) -> float | None:
+        """Return the units of an arm, None where nothing is declared.
+
+        >>> expect = Expectation(users=500, arms={"B": 40})
+        >>> expect.units_of("A"), expect.units_of("B"), Expectation().units_of("A")
+        (500.0, 40.0, None)
+        """
+        return (self.arms or {}).get(arm, self.users)

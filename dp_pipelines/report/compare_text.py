@@ -1,7 +1,8 @@
 """The arms of a test for readers: sentences, a table and a plot of what a stage compares.
 
 In: the entry `compare` of a stage in a manifest (any part of it may be missing or wrong). Out: lines; what the template shows.
-Holds: released numbers only; what is not known is a dash. Not covered: the table of the stage itself.
+Holds: released numbers only; what is not known is a dash. Not covered: the table of the stage itself; the verdict on them
+(`words.arm_verdicts`).
 """
 
 import math
@@ -10,6 +11,7 @@ from typing import Any
 
 from markupsafe import Markup
 
+from dp_pipelines.planning.power import POWER, smallest_of_interval
 from dp_pipelines.report.key_text import visible
 from dp_pipelines.report.numbers import MOST_DIGITS, tick_number, written_out
 from dp_pipelines.report.svg import BAR, GRID, INK, MARK, QUIET, SvgDrawing, round_places
@@ -23,6 +25,9 @@ COVERS = {
 }
 
 UNKNOWN = "–"
+
+FINDS = f"{POWER * 100:.0f} of 100"
+"""How often a difference of the smallest size that a test is said to find is found."""
 
 MOST_PLOTTED = 40
 """Intervals of one plot."""
@@ -52,13 +57,13 @@ def lines(compare: object) -> list[str]:
     revenue of C against A: – (too few units to tell)
     95% intervals of noise and of the sampling of units together
     """
-    found = _rows(compare)
+    found = comparisons(compare)
     if not found or not isinstance(compare, Mapping):
         return []
-    baseline = _name(compare.get("baseline"))
+    baseline = shown_name(compare.get("baseline"))
     said = []
     for row in found:
-        what = f"{_name(row.get('metric'))} of {_name(row.get('arm'))} against {baseline}"
+        what = f"{shown_name(row.get('metric'))} of {shown_name(row.get('arm'))} against {baseline}"
         texts = cells(row)
         if texts["difference"] == UNKNOWN:
             said.append(f"{what}: {UNKNOWN} (too few units to tell)")
@@ -74,15 +79,16 @@ def section(compare: object) -> dict[str, Any] | None:
     Args:
         compare: what the manifest says.
     """
-    found = _rows(compare)
+    found = comparisons(compare)
     if not found or not isinstance(compare, Mapping):
         return None
-    rows = [{"arm": _name(row.get("arm")), "metric": _name(row.get("metric")), **cells(row)} for row in found]
+    rows = [{"arm": shown_name(row.get("arm")), "metric": shown_name(row.get("metric")), **cells(row)} for row in found]
     return {
-        "baseline": _name(compare.get("baseline")),
+        "baseline": shown_name(compare.get("baseline")),
         "covers": COVERS.get(str(compare.get("intervals")), ""),
+        "power": FINDS,
         "rows": rows,
-        "plot": plot(found[:MOST_PLOTTED], _name(compare.get("baseline"))),
+        "plot": plot(found[:MOST_PLOTTED], shown_name(compare.get("baseline"))),
     }
 
 
@@ -105,8 +111,39 @@ def cells(row: Mapping[str, Any]) -> dict[str, str]:
         "baseline": _number(_finite(row.get("baseline")), digits),
         "difference": _interval(difference, digits),
         "ratio": _interval(ratio, _digits(ratio)),
-        "reading": _reading(difference),
+        "reading": _reading(difference, smallest_found(row)),
     }
+
+
+def smallest_found(row: Mapping[str, Any]) -> str:
+    """Return how small a difference a test with this interval finds in 80 of 100 cases; as a part of the baseline too.
+
+    Args:
+        row: a comparison. Without an interval of the ratio the baseline may be zero, and there is no part of it.
+
+    >>> row = {"baseline": 65.17, "low": -2.03, "high": 4.11, "ratio": 1.016, "ratio_low": 0.97, "ratio_high": 1.1}
+    >>> smallest_found(row), smallest_found({**row, "ratio_low": None}), smallest_found({})
+    ('6.7% (4.4)', '4.4', '–')
+    """
+    baseline, low, high, *of_ratio = (
+        _finite(row.get(key)) for key in ("baseline", "low", "high", "ratio", "ratio_low", "ratio_high")
+    )
+    if low is None or high is None or not high > low:
+        return UNKNOWN
+    smallest = smallest_of_interval(low, high)
+    if not baseline or None in of_ratio:
+        return _rough(smallest)
+    return f"{_rough(100 * smallest / abs(baseline))}% ({_rough(smallest)})"
+
+
+def _rough(value: float) -> str:
+    """Return a positive number with two digits.
+
+    >>> _rough(4.389), _rough(1288.0), _rough(0.0123), _rough(3e17)
+    ('4.4', '1,300', '0.012', '3e+17')
+    """
+    rounded = float(f"{value:.1e}")
+    return f"{rounded:,.0f}" if 10 <= rounded < MOST_DIGITS else f"{rounded:g}"
 
 
 def comparison_cells(row: Mapping[str, Any]) -> dict[str, str]:
@@ -153,7 +190,7 @@ def plot(rows: Sequence[Mapping[str, Any]], baseline: str) -> Markup | None:
         baseline: the arm that the others are compared with.
     """
     known = [
-        (f"{_name(row.get('metric'))}, {_name(row.get('arm'))}", value, low, high)
+        (f"{shown_name(row.get('metric'))}, {shown_name(row.get('arm'))}", value, low, high)
         for row in rows
         for value, low, high in [[_finite(row.get(key)) for key in ("ratio", "ratio_low", "ratio_high")]]
         if value is not None and low is not None and high is not None and value > 0 and high > 0
@@ -200,12 +237,12 @@ def _interval(parts: Sequence[float | None], digits: int) -> str:
     return UNKNOWN if UNKNOWN in (value, low, high) else f"{value} ({low} … {high})"
 
 
-def _reading(difference: Sequence[float | None]) -> str:
-    """What the interval of a difference says: nothing is clear where it holds 0."""
+def _reading(difference: Sequence[float | None], smallest: str) -> str:
+    """What the interval of a difference says: nothing is clear where it holds 0, and then the test finds no smaller one."""
     _, low, high = difference
     if low is None or high is None:
         return UNKNOWN
-    return "higher" if low > 0 else "lower" if high < 0 else "no clear difference"
+    return "higher" if low > 0 else "lower" if high < 0 else f"no clear difference; finds {smallest}"
 
 
 def _digits(parts: Sequence[float | None]) -> int:
@@ -223,13 +260,15 @@ def _number(value: float | None, digits: int) -> str:
     return text if text.strip("-0.,") else text.removeprefix("-")
 
 
-def _rows(compare: object) -> list[Mapping[str, Any]]:
+def comparisons(compare: object) -> list[Mapping[str, Any]]:
+    """Return the comparisons that the entry of a stage has; none where it is damaged."""
     rows = compare.get("rows") if isinstance(compare, Mapping) else None
     listed = rows if isinstance(rows, Sequence) and not isinstance(rows, str) else []
     return [row for row in listed if isinstance(row, Mapping)]
 
 
-def _name(value: object) -> str:
+def shown_name(value: object) -> str:
+    """Return the name of an arm or a metric as readers see it."""
     return "(null)" if value is None else visible(str(value), most=100)
 
 

@@ -19,7 +19,14 @@ from dp_pipelines.report import model_charts
 from dp_pipelines.report.charts import bar_chart
 from dp_pipelines.report.figures import Floats, finite, finite_or_nan
 from dp_pipelines.report.key_text import label, visible
-from dp_pipelines.report.models import feature_curves, group_table, rounds_section, votes_in_words, weights_file
+from dp_pipelines.report.models import (
+    feature_curves,
+    group_table,
+    model_verdict,
+    rounds_section,
+    votes_in_words,
+    weights_file,
+)
 from dp_pipelines.report.numbers import ERROR_BAR, cost_number, error_bar_parts, public_number, with_error_bar
 from dp_pipelines.report.pages import amount, mapping, mappings, sequence, text
 
@@ -58,11 +65,17 @@ MEASURES = {
 """What measures are called, and what they mean."""
 
 BASELINES = {
-    "majority": "if it always said the more frequent class",
-    "mean": "if it always said the mean",
-    "best_feature": "if it ranked by {feature} alone, as weights and second moments have it",
+    "majority": ("of always saying the more frequent class", "needs no model"),
+    "mean": ("of always saying the mean", "needs no model"),
+    "best_feature": (
+        "of {feature} alone",
+        "the best of all features by weights and second moments: about training examples, to some .02",
+    ),
 }
-"""What needs no model, or less of one, by its name in the file."""
+"""What needs no model, or less of one, by its name in the file, and what it means."""
+
+FIRST = ("base_rate",)
+"""Measures that say nothing of the model, and by which the others are judged."""
 
 LARGEST_LIFT = 100.0
 """Beyond it the plot of lifts is cut."""
@@ -117,6 +130,7 @@ def model_section(name: str, folder: pathlib.Path, unit: str, rule: str = "") ->
             "task": _task(content),
             "facts": [*([("Label", visible(rule, most=1000))] if rule else []), *_facts(content, unit)],
             "privacy": _privacy(content),
+            "verdict": model_verdict.lines(evaluation, content, unit),
             "measures": _measures(evaluation),
             "examples": _shown(mapping(evaluation.get("examples"))),
             "chosen": _chosen(mapping(evaluation.get("chosen"))),
@@ -286,29 +300,36 @@ def _hidden(estimate: Mapping[str, Any]) -> float:
 
 
 def _measures(evaluation: Mapping[str, Any]) -> list[dict[str, Any]]:
-    rows = []
-    baselines = {text(name): mapping(of) for name, of in mapping(evaluation.get("baselines")).items()}
-    best = label(text(evaluation.get("best_feature")))
-    for name, estimate in mapping(evaluation.get("measures")).items():
-        shown, words = MEASURES.get(text(name), (label(text(name)), ""))
-        found = mapping(estimate)
-        value, noise, sampling = (finite(found.get(key)) for key in ("value", "noise_stddev", "sampling_stddev"))
-        units = None
-        if value is not None and sampling is not None:
-            parts = error_bar_parts(value, math.hypot(noise or 0.0, sampling) + _hidden(found), grouped=True)
-            units = None if parts is None else parts[1]
-        beside = [
-            f"{_shown(mapping(of.get(name)))} {_needing_less(which, best)}"
-            for which, of in baselines.items()
-            if _shown(mapping(of.get(name))) is not None
-        ]
-        rows.append({"name": shown, "words": words, "value": _shown(found), "both": units, "beside": beside})
-    return rows
+    """Return the rows of the table of measures: first what needs no model, or less of one, then what the model has."""
+    measures = {text(name): mapping(of) for name, of in mapping(evaluation.get("measures")).items()}
+    rows = {name: _row(*_called(name), estimate) for name, estimate in measures.items()}
+    feature = label(text(evaluation.get("best_feature")))
+    beside = []
+    for which, of in mapping(evaluation.get("baselines")).items():
+        named, words = BASELINES.get(text(which), (f"of {label(text(which))}", ""))
+        for name, estimate in mapping(of).items():
+            shown = f"{_called(text(name))[0]} {named.replace('{feature}', feature)}"
+            if _shown(mapping(estimate)) is not None and model_verdict.is_known(mapping(estimate)):
+                beside.append(_row(shown, words, mapping(estimate)))
+    return [
+        *(rows[name] for name in FIRST if name in rows),
+        *beside,
+        *(row for name, row in rows.items() if name not in FIRST),
+    ]
 
 
-def _needing_less(which: str, feature: str) -> str:
-    """What a baseline is called."""
-    return BASELINES[which].replace("{feature}", feature) if which in BASELINES else label(which)
+def _called(measure: str) -> tuple[str, str]:
+    """Return what a measure is called, and what it means."""
+    return MEASURES.get(measure, (label(measure), ""))
+
+
+def _row(name: str, words: str, estimate: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a row of the table of measures."""
+    value, noise, sampling = (finite(estimate.get(key)) for key in ("value", "noise_stddev", "sampling_stddev"))
+    parts = None
+    if value is not None and sampling is not None:
+        parts = error_bar_parts(value, math.hypot(noise or 0.0, sampling) + _hidden(estimate), grouped=True)
+    return {"name": name, "words": words, "value": _shown(estimate), "both": None if parts is None else parts[1]}
 
 
 def _curves(evaluation: Mapping[str, Any]) -> dict[str, Any]:

@@ -44,7 +44,7 @@ from dp_pipelines.report.released_table import (
     read_published,
 )
 from dp_pipelines.report.stage_charts import MOST_PLOTTED, charts_of
-from dp_pipelines.report.words import headline
+from dp_pipelines.report.words import arm_verdicts, headline
 from dp_pipelines.report.words.derived_headlines import derived_headlines
 from dp_pipelines.report.words.limit_words import may_cut, metrics_by_column
 from dp_pipelines.report.words.presented import Presented, renamed_stage
@@ -121,6 +121,7 @@ def stage_section(
         "most": _chosen_bound(stage, "max_partitions_contributed"),
         "most_rows": _chosen_bound(stage, "max_contributions_per_partition"),
         "compare": compare_text.section(stage.get("compare")),
+        "verdict_of_arms": arm_verdicts.lines(stage.get("compare")),
         "rows": 0,
         "plots": [],
         "spreads": [],

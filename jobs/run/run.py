@@ -92,9 +92,10 @@ def plan_of(file: JobFile, asked: Mapping[str, Query | TrainModel], frozen: Mapp
         "shares": {name: stage.declared_share for name, stage in job.stages.items()},
         "runs": job.budget.all_runs,
         "split": job.budget.split,
-        "expect": Expectation(**job.expect.model_dump(exclude={"rows"})) if job.expect is not None else None,
     }
     try:
+        if job.expect is not None:
+            arguments["expect"] = Expectation(**job.expect.model_dump(exclude={"rows"}))
         return Plan(**arguments) if frozen is None else Plan.restore(frozen, **arguments)
     except RequestError as error:
         known = {"epsilon", "delta", "runs", "split"}

@@ -187,7 +187,8 @@ PARTS: dict[str, tuple[str, ...]] = {
     ),
     "Expect": (
         "{users: 500, rows_per_partition: 900, totals: {revenue: [50, 120]}}",
-        "{rows: 10000000, partitions: 2000, units: 30000}",
+        "{rows: 10000000, partitions: 2000, units: 30000, positives: 0.05}",
+        "{arms: {A: 3000, B: 300}, totals: {revenue: [50, 120]}}",
     ),
     "TunedModel": ('{stage: weekly, date: "2026-01-05"}',),
     "Stage": (

@@ -259,9 +259,24 @@ class Expect(JobModel):
         dict[str, list[float]] | None,
         Field(description="By metric, mean and standard deviation of what one unit adds to it, for `compare`."),
     ] = None
+    arms: Annotated[
+        dict[str, Positive] | None,
+        Field(
+            min_length=1,
+            description="By arm of `compare`, its privacy units; arms that are not named have `users`. Arms of unequal size "
+            "find less than the total number of units suggests.",
+        ),
+    ] = None
     units: Annotated[
         Positive | None,
         Field(description="Privacy units in all that the stages read, for the error bar of a model's AUC."),
+    ] = None
+    positives: Annotated[
+        Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)] | None,
+        Field(
+            description="The share of examples whose label is true, for the same error bar; by default half. "
+            "A rare label makes it much wider."
+        ),
     ] = None
     rows: Annotated[
         Positive | None,

@@ -24,6 +24,7 @@ from dp_pipelines.report.derived import derived_cells, derived_columns
 from dp_pipelines.report.key_text import key_text
 from dp_pipelines.report.numbers import with_error_bar
 from dp_pipelines.report.released_table import OTHER_KEYS, Codes, Floats, Key, Lists, Numbers, Published
+from dp_pipelines.report.words import arm_verdicts
 from dp_pipelines.report.words.unit_name import unit_name
 
 FIRST_ROWS = 10
@@ -221,7 +222,8 @@ def notes_of(manifest: Mapping[str, Any], stage: str) -> list[str]:
         *derived_columns.lines(said),
     )
     limits = (*said.get("limits", []), *cut_off)
-    compared = compare_text.lines(said.get("compare"))
+    compare = said.get("compare")
+    compared = (*arm_verdicts.lines(compare), *compare_text.lines(compare))
     return [*map(shrinkage_note, shrunk_metrics(manifest, stage)), *map(shown, (*compared, *limits))]
 
 

@@ -30,7 +30,9 @@ from dp_pipelines.planning import power
 from dp_pipelines.query.row_unit import ROW
 from dp_pipelines.release.ranges import LAPLACE_BAR
 from dp_pipelines.report.compare_text import hidden_tables
+from dp_pipelines.report.models import model_verdict
 from dp_pipelines.report.numbers import ERROR_BAR, with_error_bar
+from dp_pipelines.report.words.unit_name import unit_name
 
 if TYPE_CHECKING:
     from dp_pipelines.planning.plan import Plan
@@ -482,7 +484,7 @@ def print_release(
         print_stage(table, out, entries.get(stage, {}), [*of_totals, *notes_of(manifest, stage)], narrowed_by)
     for name in files:
         if name.endswith("/evaluation.json"):
-            _print_model(folder / name, out)
+            _print_model(folder / name, out, unit_name(str(manifest.get("privacy_unit") or "")))
     budget, spent = manifest.get("budget", {}), manifest.get("accounted_one_run", {})
     heading = "would cost" if made_up else "spent     "
     this_run = " in this run, out" if budget.get("runs", 1) > 1 else ""
@@ -528,14 +530,26 @@ MEASURES = {"auc": "AUC", "accuracy": "accuracy", "balanced_accuracy": "balanced
 """The measures of an evaluation that are shown, if it has them."""
 
 
-def _print_model(path: pathlib.Path, out: Console) -> None:
-    """Prints the measures of a model on its held-out units, with joint error bars for noise, sampling and what bins hide."""
+def _print_model(path: pathlib.Path, out: Console, unit: str) -> None:
+    """Print the verdict on a model and its measures on held-out units, with joint error bars for noise, sampling and bins.
+
+    Args:
+        path: its `evaluation.json`.
+        out: where to.
+        unit: what one privacy unit is called.
+    """
     evaluation = json.loads(path.read_text(encoding="utf-8"))
+    described = path.with_name("model.json")
+    content = json.loads(described.read_text(encoding="utf-8")) if described.exists() else {}
     chosen, by = evaluation.get("chosen"), evaluation.get("by")
+    counted = model_verdict.counted(evaluation, unit)
     out.print(
-        f"[bold]{escape(path.parent.name)}[/bold] · model; on held-out units: {_listed_measures(evaluation['measures'])}"
+        f"[bold]{escape(path.parent.name)}[/bold] · model; on held-out units{escape(f' ({counted})') if counted else ''}: "
+        + _listed_measures(evaluation["measures"])
         + (f"; {escape(shown(chosen['words']))}" if chosen else "")
     )
+    for words in model_verdict.lines(evaluation, content, unit):
+        out.print(f"  {escape(shown(words))}")
     if by:
         for of in by["groups"]:
             group = by["others"] if of["group"] is None else str(of["group"])

@@ -1,6 +1,7 @@
 """What `plan` says of a train stage before a row is read: beside what measures of made-up examples say of themselves."""
 
 import dataclasses
+import math
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from dp_pipelines import BinaryLabel, Number, Plan, RequestError, TrainModel
 from dp_pipelines.planning import training_usefulness
 from dp_pipelines.query.expectation import Expectation
 from dp_pipelines.query.train_model import NumberLabel
-from dp_pipelines.training import measures
+from dp_pipelines.training import evaluation, measures
 
 
 def task(**changed: Any) -> TrainModel:
@@ -64,9 +65,49 @@ def test_a_plan_says_how_wide_the_bar_of_the_auc_will_be() -> None:
     assert "will not stand out" in told(Expectation(units=10), 0.1)["words"]
 
 
+def test_rare_true_examples_make_the_bar_wider_and_the_plan_says_what_no_model_reaches() -> None:
+    half, rare = told(Expectation(units=1e6)), told(Expectation(units=1e6, positives=0.05))
+    noise = Plan(epsilon=1.0, delta=1e-6, stages={"m": task()}).stages["m.evaluation"].noises[0]
+    assert noise is not None
+    deviation = training_usefulness.auc_noise(noise.stddev, 16, 190_000, 10_000, 0.75)
+    assert rare["noise"] == pytest.approx(1.96 * deviation, rel=1e-3)
+    assert rare["noise"] > 5 * half["noise"]
+    assert "if 5% of the examples are true; always saying false has an accuracy of 0.95" in rare["words"]
+    assert "always saying true has an accuracy of 0.9" in told(Expectation(units=1e6, positives=0.9))["words"]
+    assert "if half of the examples are true" in half["words"]
+    assert "will not stand out" in told(Expectation(units=10_000, positives=0.001))["words"]
+    assert training_usefulness.FEW == measures.FEW
+
+
+@pytest.mark.parametrize(("share", "stddev"), [(0.05, 10.0), (0.2, 10.0), (0.05, 1.0), (0.95, 4.0)])
+def test_both_bars_are_those_of_many_evaluations_of_rare_labels(share: float, stddev: float) -> None:
+    """Scores of a calibrated model with an AUC of .75, in 16 cells: held-out examples and noise anew each time."""
+    asked, held_out, made = task(evaluation_cells=16), 6000, np.random.default_rng(17)
+    bins, apart = np.array(evaluation.edges(asked)), 0.6744897501960817 * math.sqrt(2)
+    found = []
+    for _ in range(300):
+        true = made.random(held_out) < share
+        logits = apart * (made.normal(size=held_out) + apart * true) - apart**2 / 2 + math.log(share / (1 - share))
+        cells = np.clip(np.searchsorted(bins, 1 / (1 + np.exp(-logits)), side="right") - 1, 0, 15)
+        counts = np.bincount(true * 16 + cells, minlength=32) + made.normal(size=32) * stddev
+        found.append(evaluation.summary(asked, counts, stddev).measures["auc"].value)
+    known = [value for value in found if value is not None]
+    assert len(known) > 290
+    false, trues = held_out * (1 - share), held_out * share
+    noise = training_usefulness.auc_noise(stddev, 16, false, trues, 0.75)
+    said = math.hypot(noise, training_usefulness.auc_sampling(false, trues, 0.75))
+    assert np.std(known) == pytest.approx(said, rel=0.25)
+
+
+@pytest.mark.parametrize("share", [0, 1, -0.1, float("nan"), "few", True])
+def test_a_share_of_positives_is_between_0_and_1(share: Any) -> None:
+    with pytest.raises(RequestError, match="expect.positives"):
+        Expectation(positives=share)
+
+
 def test_without_a_guess_it_says_what_to_declare_and_of_other_labels_nothing() -> None:
     for expect in (None, Expectation(users=500)):
-        assert "expect: {units: 30000}" in told(expect)["words"]
+        assert "expect: {units: 30000, positives: 0.05}" in told(expect)["words"]
     assert told(Expectation(units=1e4), label=NumberLabel(column="y", min_value=0, max_value=1)) is None
 
 

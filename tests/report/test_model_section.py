@@ -102,7 +102,7 @@ def test_the_page_says_what_was_learnt_what_protects_whom_and_how_good_it_is(tmp
             "Brier score",
             "Ranking",
             "Lift",
-            "always said",
+            "accuracy of always saying the more frequent class",
         ),
         "classes": ("which of 3 classes segment is", "balanced accuracy", "predicted <b>new"),
         "confidence": ("which of 12 classes store is", "Calibration"),
@@ -138,17 +138,30 @@ def test_the_numbers_are_those_of_the_file(tmp_path: pathlib.Path) -> None:
     assert float(auc["both"]) == pytest.approx(both, rel=0.1)
 
 
-def test_the_best_single_feature_stands_beside_the_auc(tmp_path: pathlib.Path) -> None:
+def test_the_base_rate_and_the_best_single_feature_come_first(tmp_path: pathlib.Path) -> None:
     folder = model(tmp_path / "m")
     content = json.loads((folder / "evaluation.json").read_text())
     content["baselines"]["best_feature"] = {"auc": {"value": 0.71, "noise_stddev": 0.01, "sampling_stddev": None}}
     content["best_feature"] = "<b>visits"
     (folder / "evaluation.json").write_text(json.dumps(content))
-    (auc,) = (row for row in model_section("m", folder, "u")["measures"] if row["name"] == "AUC")
-    (words,) = auc["beside"]
-    assert words.startswith("0.710 ± 0.020 if it ranked by <b>visits alone")
-    assert "by <b>visits alone" in Page(page(folder)).words
+    rows = model_section("m", folder, "u")["measures"]
+    names = [row["name"] for row in rows]
+    assert names[0] == "share that is true"
+    assert names[1:3] == ["accuracy of always saying the more frequent class", "AUC of <b>visits alone"]
+    assert names[3:5] == ["AUC", "accuracy"]
+    assert (rows[2]["value"], rows[2]["both"]) == ("0.710 ± 0.020", None)
+    assert "AUC of <b>visits alone" in Page(page(folder)).words
     assert "<b>visits" not in page(folder)
+
+
+def test_a_feature_of_which_noise_leaves_nothing_known_has_no_row(tmp_path: pathlib.Path) -> None:
+    folder = model(tmp_path / "m")
+    content = json.loads((folder / "evaluation.json").read_text())
+    content["baselines"]["best_feature"] = {"auc": {"value": 0.66, "noise_stddev": 1e24, "sampling_stddev": None}}
+    content["best_feature"] = "visits"
+    (folder / "evaluation.json").write_text(json.dumps(content))
+    assert "visits alone" not in Page(page(folder)).words
+    assert "than chance, whose AUC is 0.5" in Page(page(folder)).words
 
 
 def test_weights_are_the_largest_without_the_constant(tmp_path: pathlib.Path) -> None:

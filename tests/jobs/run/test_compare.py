@@ -288,3 +288,53 @@ def test_plans_without_a_comparison_have_the_queries_that_they_had() -> None:
     assert plain.digest != with_arms.digest
     with pytest.raises(RequestError, match="compare: must be a Compare"):
         dp.Query(**base, compare={"by": "arm"})
+
+
+def test_a_run_says_one_verdict_and_the_page_has_it_too(shop: Shop, call: Call) -> None:
+    fill(shop, rows())
+    job = shop.write(budget={"epsilon": 2.0, "delta": 1e-6}, stages=arms())
+    said = call("run", job, "--output", shop.folder / "out", "--ledger", "none")
+    words = " ".join(said.out.split())
+    assert "of 4 comparisons show" in words
+    assert "no difference was found; such a test finds one of about" in words
+    page = " ".join((shop.folder / "out" / "report.html").read_text().split())
+    assert "no difference was found; such a test finds one of about" in page
+    assert "no clear difference; finds" in page
+
+
+def test_a_plan_takes_the_units_of_each_arm(shop: Shop, call: Call) -> None:
+    expect = {"arms": {"A": 300, "B": 4000}, "totals": {"paid": [10, 8]}}
+    said = call("plan", shop.write(budget=EXACT, stages=arms(), expect=expect))
+    assert "with 4,000 units in B and 300 in A, 80 of 100 tests find" in said.out
+    told = json.loads(call("plan", shop.job, "--json").out)
+    (stage,) = [stage["compare"] for stage in told["stages"] if stage["name"] == "test.compare"]
+    (arm,) = stage["by_arm"]
+    without = 2.8016 * math.sqrt(1 / 300 + 1 / 4000) * 8
+    assert arm["metrics"]["paid"]["difference_without_noise"] == pytest.approx(without, rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("expect", "place", "rule", "hint"),
+    [
+        ({"arms": {"A": 10, "b": 10}}, "expect.arms.b", "is no arm that a stage compares", "did you mean 'B'?"),
+        ({"arms": {"A": 10}}, "expect.arms", "says nothing of arm 'B'", "add B: and its number of units"),
+        ({"arms": {"A": -1, "B": 10}}, "expect.arms.A", "must be above 0", ""),
+        ({"arms": {}}, "expect.arms", "", ""),
+        ({"positives": 5}, "expect.positives", "must be below 1", ""),
+    ],
+)
+def test_wrong_guesses_are_refused_where_they_stand(
+    shop: Shop, call: Call, expect: dict[str, Any], place: str, rule: str, hint: str
+) -> None:
+    said = call("plan", shop.write(budget=EXACT, stages=arms(), expect=expect))
+    assert said.code == 2
+    for part in (place, rule, hint):
+        assert part in said.err
+
+
+def test_arms_that_yaml_reads_as_numbers_are_named_as_they_are(shop: Shop, call: Call) -> None:
+    fill(shop, rows().set_column(1, "product", pa.array(rows().column("customer").to_numpy() % 2)))
+    stages = arms(partitions={"public": [[0], [1]]}, compare={"by": "product", "baseline": 0, "metrics": ["orders"]})
+    expect = {"arms": {"0": 300, "1": 4000}, "users": 5, "rows_per_partition": 10}
+    said = call("plan", shop.write(budget=EXACT, stages=stages, expect=expect))
+    assert "with 4,000 units in 1 and 300 in 0, 80 of 100 tests find" in said.out, said.err
