@@ -105,6 +105,22 @@ def test_a_norm_that_is_too_small_is_refused() -> None:
             gate.check(dataclasses.replace(stage, mechanisms=(larger,)))  # costs more than it must, and hides no less
 
 
+@pytest.mark.parametrize("kind", PLANS)
+def test_a_record_of_any_plan_that_states_the_least_bit_less_in_any_field_is_refused(kind: str) -> None:
+    plan = made(kind)
+    for name, stage in plan.round(1).stages.items():
+        for place, record in enumerate(stage.mechanisms):
+            for field in gate.NO_LESS:
+                value = getattr(record, field)
+                if not value or (isinstance(value, int) and value == 1):
+                    continue  # a record cannot state less
+                less = value - 1 if isinstance(value, int) else value * (1 - 1e-7)
+                smaller = dataclasses.replace(record, **{field: less})
+                listed = (*stage.mechanisms[:place], smaller, *stage.mechanisms[place + 1 :])
+                told = refusal(dataclasses.replace(stage, mechanisms=listed))
+                assert told == (gate.UNDERSTATED, name, record.name), field
+
+
 def test_a_number_of_partitions_that_planning_counts_wrong_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     name = "dp_pipelines.kernels.statistics:_of_rows"
     plant(monkeypatch, name, "coordinates=max_partitions,", "coordinates=max_partitions - 1,")
@@ -191,6 +207,8 @@ def test_permits_are_for_one_call_and_for_the_records_of_the_stage() -> None:
         draw_release(totals, stage, gate.open_gate(planned()["second"]))
     with pytest.raises(GateError, match=permits.OTHER_LAW):
         draw_release(totals, stage, gate.nothing_drawn(stage))
+    with pytest.raises(GateError, match=permits.OTHER_DECISION):  # not even a coin that tells nothing
+        gate.nothing_drawn(stage).over(3).of("rows").words(epsilon=Fraction(0), delta=0.0, partitions=EVERY)
 
 
 def test_a_released_partition_without_its_draw_is_refused() -> None:
