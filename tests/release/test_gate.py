@@ -19,6 +19,7 @@ from dp_pipelines import ContributionBounds, Count, Plan, PrivacyIdCount, Public
 from dp_pipelines.errors import GateError
 from dp_pipelines.frozen import FrozenMapping
 from dp_pipelines.kernels import clipped_vectors
+from dp_pipelines.kernels.statistics import WEIGHT_BITS
 from dp_pipelines.mechanisms import permits
 from dp_pipelines.mechanisms.permits import Permits, Right, Sources
 from dp_pipelines.noise import entropy
@@ -28,6 +29,7 @@ from dp_pipelines.plan_stages import one_partition
 from dp_pipelines.planning.stage import StagePlan
 from dp_pipelines.release import gate
 from dp_pipelines.release.draw import draw_release
+from dp_pipelines.selection import thresholds
 from dp_pipelines.steps.draw_release import DrawRelease, receipt, without_receipts
 from dp_pipelines.training import gaussian_noise
 from dp_pipelines.training.drawing import Drawing
@@ -135,6 +137,13 @@ def test_two_records_of_one_name_and_looser_bounds_are_refused() -> None:
     assert refusal(dataclasses.replace(stage, mechanisms=stage.mechanisms * 2))[0] == gate.TWO_RECORDS
     layout = dataclasses.replace(stage.layout, max_partitions=3)
     assert refusal(dataclasses.replace(stage, layout=layout))[0] == gate.LOOSE_BOUNDS
+
+
+@pytest.mark.parametrize("most", [1, 2, 3, 16, 1000, 10**9])
+@pytest.mark.parametrize("parts", [1, 2, 3, 10, 700, 4096])
+def test_both_counts_of_how_far_a_unit_moves_all_weights_agree(most: int, parts: int) -> None:
+    for step in {-(-(1 << WEIGHT_BITS) // parts), max(1, (1 << WEIGHT_BITS) // parts - 1)}:
+        assert gate._weights_squared(step, most) == thresholds.weighted_l2_squared(1 << WEIGHT_BITS, step, most)
 
 
 @pytest.mark.parametrize("kind", ["laplace", "weighted"])
