@@ -254,3 +254,9 @@ def test_more_of_anything_costs_more(mu: float, laplace: float, count: int, delt
     assert cost(mu, laplace * factor, count, 10**delta) >= here
     assert cost(mu, laplace, count + 1, 10**delta) >= here
     assert cost(mu, laplace, count, 10**delta / factor) >= here
+
+
+def test_a_million_small_decisions_cost_what_the_gaussian_does_that_they_add_up_to():
+    for loss, times in ((0.01, 10**6), (0.001, 10**7), (0.03, 10**5)):
+        together = Composition(bounded={Response(loss): times}).epsilon(1e-6, 1e-6)
+        assert together == pytest.approx(Composition(mu=loss * math.sqrt(times)).epsilon(1e-6, 1e-6), rel=1e-3)

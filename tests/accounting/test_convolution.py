@@ -88,3 +88,25 @@ def test_the_largest_epsilon_that_grids_answer_is_answered_by_one() -> None:
     pairs = Composition(bounded={Laplace(1.0): 700})
     assert pairs.delta(500.0) < pairs.largest_delta(500.0) / 10
     assert pairs.delta(500.5) == pairs.largest_delta(500.5)
+
+
+@pytest.mark.parametrize("rate", [0.5, 3.0])
+@pytest.mark.parametrize("epsilon", [0.2, 2.0])
+def test_the_steepness_of_losses_that_thin_out_exponentially_is_one_more_than_their_rate(
+    rate: float, epsilon: float
+) -> None:
+    # delta(e) is the integral of (1 - exp(e - l)) exp(-rate l) over l > e, in proportion to exp(-rate e) / (rate (rate + 1)).
+    interval = 1e-4
+    losses = np.arange(0.0, epsilon + 40 / rate, interval)
+    masses = -np.expm1(-rate * interval) * np.exp(-rate * losses)
+    window = NodeWindow(losses=losses, masses=masses, extra=0.0, relative=0.0, log_noise=-700.0, theta=0.0)
+    assert window.steepness(epsilon) == pytest.approx(1 + rate, rel=0.03)
+    assert window.steepness(float(losses[-1])) == 0.0
+
+
+@pytest.mark.parametrize("theta", [1e-9, 1e-4, 1.0])
+def test_what_is_said_of_noise_covers_one_rounding_of_each_tilted_mass(theta: float) -> None:
+    part, window = composed(theta, 1)
+    # A delta at epsilon 0 weighs the error of each mass from 0 upwards by exp(log_z - theta * loss): Cauchy-Schwarz.
+    weights = np.exp(part.log_z - theta * part.interval * np.arange(10**6))
+    assert math.log(2.0**-53 * np.linalg.norm(part.values) * np.linalg.norm(weights)) <= window.log_noise

@@ -93,6 +93,19 @@ def test_a_large_group_has_no_guarantee_and_no_overflow() -> None:
     assert told.delta == 1.0
 
 
+@pytest.mark.parametrize(("units", "epsilon"), [(2, 705.0), (2, 1e6), (3, 360.0), (1000, 0.71)])
+def test_what_exceeds_every_number_guarantees_nothing_and_is_no_error(units: int, epsilon: float) -> None:
+    told = group_guarantee([([decisions(1.0)], 1)], units=units, epsilon=epsilon, delta=1e-9)
+    assert (told.delta, told.useful) == (1.0, False)
+
+
+def test_a_large_group_whose_units_lose_little_keeps_a_guarantee() -> None:
+    told = group_guarantee([([decisions(1e-3)], 1)], units=1000, epsilon=1e-3, delta=1e-9)
+    assert told.useful
+    assert told.epsilon == pytest.approx(1.0)
+    assert told.delta == pytest.approx(1e-9 * math.expm1(1.0) / math.expm1(1e-3))
+
+
 @pytest.mark.parametrize("units", [0, -1, 1001, 2.5, True])
 def test_a_size_that_is_none_is_refused(units: object) -> None:
     with pytest.raises(RequestError, match="group"):

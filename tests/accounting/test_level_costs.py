@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dp_pipelines.accounting import level_costs
 from dp_pipelines.accounting.estimate import Terms, rough
 from dp_pipelines.accounting.level_costs import NOTHING, LevelCosts, LevelPart
 
@@ -92,6 +93,19 @@ def test_sums_of_losses_have_the_bits_of_a_loop(loss: float) -> None:
             # Only their sum can meet so small a delta.
             cost = LevelCosts(parts, 0.0, against=against, width=1).cost({})
             assert (cost(1.0) <= against) == (rough(terms, 0.0) <= against)
+
+
+def test_what_is_clear_takes_no_exact_sums(monkeypatch: pytest.MonkeyPatch) -> None:
+    def exact(*_: object, **__: object) -> float:
+        raise AssertionError("a clear case was added up anew")
+
+    square = 4.0
+    whole = rough([Terms(squares=square)], 1e-6)
+    monkeypatch.setattr(level_costs, "epsilon_of_sums", exact)
+    part = LevelPart.of_terms(Terms(squares=square), 1, scaled=True)
+    for further in (1.001, 1.3, 5.0):
+        assert LevelCosts([part], 1e-6, against=whole * further, width=1).cost({})(1.0) == whole * further
+        assert LevelCosts([part], 1e-6, against=whole / further, width=1).cost({})(1.0) == math.inf
 
 
 def _sides(cost: Callable[[float], float], levels: list[float], against: float) -> list[bool]:

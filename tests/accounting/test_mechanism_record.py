@@ -182,3 +182,21 @@ def test_what_may_fail_has_no_pure_epsilon_and_what_may_not_has_one() -> None:
     assert MechanismRecord(**common, kind="delta", delta=0.0).pure_epsilon is None
     assert MechanismRecord(**common, kind="gaussian", scale=Fraction(1), l2_squared=1, l0=1).pure_epsilon is None
     assert MechanismRecord(**common, kind="bounded_range", epsilon=0.25, l0=2).pure_epsilon == Fraction(1, 2)
+
+
+@pytest.mark.parametrize("missing", ["stage", "name", "kind"])
+def test_an_object_without_a_field_that_each_record_has_is_refused_in_our_words(missing: str) -> None:
+    fields = record("delta").to_json()
+    del fields[missing]
+    with pytest.raises(RequestError, match="must be an object with stage, name, kind"):
+        MechanismRecord.from_json(fields)
+
+
+@pytest.mark.parametrize(
+    ("kind", "field", "most"),
+    [("sampled_gaussian", "times", 10**9), *(("laplace", field, 2**160) for field in ("scale", "linf", "l0", "l1"))],
+)
+def test_the_largest_number_of_a_field_is_taken_and_the_next_is_refused(kind: str, field: str, most: int) -> None:
+    assert getattr(record(kind, **{field: most}), field) == most
+    with pytest.raises(RequestError, match=f"mechanism.{field}"):
+        record(kind, **{field: most + 1})

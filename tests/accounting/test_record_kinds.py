@@ -7,17 +7,19 @@ the true one (`test_accountant`, `test_renyi`, `test_subsampled_gaussian`, `test
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
 import pytest
+from hypothesis import given as drawn
+from hypothesis import strategies as st
 
 from dp_pipelines.accounting import accountant, comparison, divergences, renyi
 from dp_pipelines.accounting.dominating_pairs import Response
 from dp_pipelines.accounting.estimate import Terms
 from dp_pipelines.accounting.mechanism_record import MechanismRecord
-from dp_pipelines.accounting.record_kinds import KINDS, ApproximateDpKind, Loss, RecordKind, given
+from dp_pipelines.accounting.record_kinds import KINDS, ApproximateDpKind, Loss, RecordKind, given, worst_shifts
 from dp_pipelines.errors import RequestError
 
 EXAMPLES: Mapping[str, Mapping[str, Any]] = {
@@ -180,3 +182,44 @@ def test_a_kind_that_forgets_something_is_found(
 def test_a_kind_whose_failures_are_not_counted_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(KINDS, "approximate_dp", FailsUnseen())
     assert "failures" in list(contradictions(example("approximate_dp")))
+
+
+@drawn(linf=st.integers(1, 20), l0=st.integers(1, 20), l1=st.integers(1, 500), scale=st.integers(1, 64))
+def test_the_worst_spread_of_a_change_is_in_as_few_pieces_as_its_norms_allow(
+    linf: int, l0: int, l1: int, scale: int
+) -> None:
+    record = MechanismRecord(stage="s", name="n", kind="laplace", scale=Fraction(scale), linf=linf, l0=l0, l1=l1)
+    pieces = [shift for shift, times in worst_shifts(record) for _ in range(times)]
+    assert sum(pieces) * scale == min(l1, l0 * linf)
+    assert len(pieces) <= l0
+    assert sum(shift * scale == linf for shift in pieces) >= len(pieces) - 1
+    assert all(0 < shift * scale <= linf for shift in pieces)
+    assert record.pure_epsilon == sum(pieces)
+
+
+@pytest.mark.parametrize("units", [1, 2, 5])
+@pytest.mark.parametrize("change", [(3, 4), (2,), (5, 5, 1)])
+def test_a_group_changes_what_its_units_change_in_the_same_places_or_each_in_its_own(
+    units: int, change: tuple[int, ...]
+) -> None:
+    def norms(vector: Sequence[int]) -> dict[str, int]:
+        moved = [abs(number) for number in vector if number]
+        return {"linf": max(moved), "l0": len(moved), "l1": sum(moved), "l2_squared": sum(n * n for n in moved)}
+
+    one, together, apart = norms(change), norms([units * number for number in change]), norms(change * units)
+    for kind in ("gaussian", "laplace"):
+        own = {field: norm for field, norm in one.items() if field in KINDS[kind].fields}
+        record = MechanismRecord(stage="s", name="n", kind=kind, scale=Fraction(64), **own)
+        assert KINDS[kind].changes_of_group(record, units) == {
+            field: max(together[field], apart[field]) for field in own
+        }
+
+
+@pytest.mark.parametrize("order", [1.2, 2.0, 9.0])
+def test_sums_over_samples_of_nearly_everybody_diverge_as_so_many_sums_over_all(order: float) -> None:
+    sums = {"scale": Fraction(64), "l2_squared": 64**2, "l0": 1}
+    whole = MechanismRecord(stage="s", name="n", kind="gaussian", **sums)
+    for times in (1, 30):
+        record = MechanismRecord(stage="s", name="n", kind="sampled_gaussian", **sums, rate=1 - 1e-12, times=times)
+        expected = times * KINDS["gaussian"].divergence(whole, order)
+        assert KINDS["sampled_gaussian"].divergence(record, order) == pytest.approx(expected, rel=1e-6)

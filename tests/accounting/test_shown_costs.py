@@ -29,6 +29,17 @@ def test_what_is_spent_is_not_shown_as_less_and_what_is_left_not_as_more(value: 
     assert float(left_number(value)) >= value / 1.0011
 
 
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        *((0.99994, "0.9999"), (9.996, "9.996"), (43.91, "43.91"), (999.94, "999.9"), (1234.4, "1234")),
+        *((9999.7, "10000"), (12345.0, "12345"), (99999.5, "100000"), (-43.91, "-43.91"), (1.5e-7, "1.5e-07")),
+    ],
+)
+def test_four_digits_are_shown_and_of_large_numbers_all_before_the_point(value: float, text: str) -> None:
+    assert number(value) == text
+
+
 @given(COSTS)
 def test_pages_and_the_terminal_show_the_same_cost(value: float) -> None:
     assert float(cost_number(value)) == float(spent_number(value))

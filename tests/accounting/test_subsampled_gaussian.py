@@ -373,3 +373,13 @@ def test_mirrored_pairs_alone_are_composed_in_two_directions():
     assert composed.mirror == composed
     assert dataclasses.replace(composed, sampled={Removed(0.1, 1.0): 2}).mirror.sampled == {Added(0.1, 1.0): 2}
     assert composition.Composition(mu=0.5).epsilon(1e-6) == Composition(mu=0.5).mirror.epsilon(1e-6)
+
+
+@pytest.mark.parametrize("rate", [1e-6, 0.01, 0.5])
+@pytest.mark.parametrize("mu", [0.01, 1.0, 30.0, 300.0])
+@pytest.mark.parametrize("theta", [0.3, 5.0, 400.0])
+def test_a_moment_is_never_above_that_of_a_unit_whose_presence_everybody_knows(rate: float, mu: float, theta: float):
+    # Convexity: with probability `rate` the moment of the Gaussian, else that of nothing.
+    with mpmath.workdps(60):
+        known = mpmath.log(1 - mpmath.mpf(rate) + rate * mpmath.exp(theta * (theta + 1) * mpmath.mpf(mu) ** 2 / 2))
+    assert log_moment(rate, mu, theta) <= float(known) * (1 + 1e-12) + 1e-14

@@ -81,3 +81,45 @@ def test_examples_of_a_model_are_said() -> None:
         features={"age": dp.Number(column="age", min_value=0, max_value=120, bins=4)},
     )  # fmt: skip
     assert limits.in_words(model) == ["at most 8 examples of one customer are learned from"]
+
+
+def test_several_columns_are_listed_with_an_and_before_the_last() -> None:
+    bounds = ContributionBounds(max_partitions_contributed=3, max_contributions_per_partition=2)
+    for columns, named in ((["a"], "a"), (["a", "b"], "a and b"), (["a", "b", "c", "d"], "a, b, c and d")):
+        rows, groups = said(bounds, partition_by=columns)
+        assert rows == f"at most 2 rows of one customer are counted in each group by {named}"
+        assert groups == f"at most 3 groups by {named} are counted of one customer"
+
+
+def test_rows_that_a_run_chooses_are_said_to_be_so() -> None:
+    bounds = ContributionBounds(
+        max_partitions_contributed=1, max_contributions_per_partition="auto", row_candidates=[1, 20, 3000]
+    )
+    assert said(bounds) == [
+        "at most as many rows of one customer as the run chooses are counted in each group by city: one of 1, 20, 3,000",
+        "at most 1 group by city is counted of one customer",
+    ]
+
+
+def test_rows_of_a_total_are_in_no_group() -> None:
+    bounds = ContributionBounds(max_contributions=1)
+    assert said(bounds) == ["at most 1 row of one customer is counted in all"]
+
+
+@pytest.mark.parametrize(
+    ("metrics", "first"),
+    [({"rows": dp.Count()}, "rows"), (COUNT | {"paid": dp.Sum("x", min_value=-1, max_value=2)}, "rows and paid")],
+)
+@pytest.mark.parametrize("private", [False, True])
+def test_readers_of_a_rollup_are_told_that_its_parts_add_up(
+    metrics: dict[str, dp.Metric], first: str, private: bool
+) -> None:
+    bounds = ContributionBounds(max_partitions_contributed=1, max_contributions_per_partition=1)
+    listed = dp.PrivatePartitions() if private else PublicPartitions(keys=[("a", "b"), ("a", "c")])
+    sentences = said(
+        bounds, partition_by=["city", "shop"], rollup=[["city"], ["city", "shop"]], metrics=metrics, partitions=listed
+    )[-2:]
+    rest = ", with the row of the rest" if private else ""
+    assert sentences[0] == f"{first}: a group is exactly the sum of its parts{rest}; add up no raw numbers instead"
+    assert sentences[1].startswith("rows: numbers below 0 were moved to 0")
+    assert sentences[1].endswith("and rows_raw the numbers as noise left them")

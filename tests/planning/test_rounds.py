@@ -23,8 +23,10 @@ from dp_pipelines import (
     Sum,
 )
 from dp_pipelines.accounting import accountant
+from dp_pipelines.frozen import FrozenMapping
 from dp_pipelines.noise import noise_schedule
 from dp_pipelines.planning import candidate, rounds
+from dp_pipelines.planning.stage_choices import Choice, StageChoices
 
 PUBLIC = PublicPartitions(keys=[("a",), ("b",)])
 PARTS = {
@@ -221,3 +223,31 @@ def test_dp_accounting_says_the_same_of_all_rounds(split):
             one = pld.from_gaussian_mechanism(sigma, value_discretization_interval=1e-4)
             total = total.compose(one.self_compose(times))
     assert planned.accounted["epsilon"] == pytest.approx(total.get_epsilon_for_delta(1e-6), rel=1e-4)
+
+
+@given(
+    part=st.fractions(1, 40, max_denominator=30), scale=st.integers(64 * 700, 64 * 8000), steps=st.integers(1, 10**6)
+)
+def test_the_scale_of_a_round_falls_by_its_part_rounded_up_to_a_64th_of_a_step(part, scale, steps):
+    kept = StageChoices(
+        strategy="truncated_geometric",
+        noises=FrozenMapping({"rows": Choice(law="laplace", steps=steps)}),
+        selection_epsilon=0.25,
+        selection_delta=1e-7,
+    )
+    scales = {"gaussian_scale": Fraction(scale, 64), "laplace_scale": Fraction(scale + 1, 64)}
+    first = candidate.Calibrated(choices=FrozenMapping({"weekly": kept}), **scales)
+    later = rounds.at(first, part)
+    of_stage = later.choices["weekly"]
+    assert of_stage.selection_epsilon == pytest.approx(0.25 * part)
+    assert of_stage.selection_delta == 1e-7
+    finer = Fraction(of_stage.noises["rows"].steps, steps)
+    for law, before in scales.items():
+        ideal = before * finer / part
+        assert ideal <= getattr(later, law) < ideal + Fraction(1, 64)
+        assert before / 2 < getattr(later, law) <= before
+
+
+def test_the_most_rounds_that_may_differ_are_allowed_and_runs_that_do_not_differ_are_not_counted():
+    assert rounds.check("linear", rounds.MOST_ROUNDS) == "linear"
+    assert rounds.check("constant", 10**6) == "constant"

@@ -33,7 +33,7 @@ from dp_pipelines.kernels.accumulate import Totals
 from dp_pipelines.metrics.base import Noisy
 from dp_pipelines.noise.laws import Law
 from dp_pipelines.planning.stage import StagePlan
-from dp_pipelines.release import manifest
+from dp_pipelines.release import draw, gate, manifest
 from dp_pipelines.release.draw import draw_release
 from dp_pipelines.selection import truncated_geometric
 from tests.helpers import neighbours, quiet
@@ -219,3 +219,22 @@ def test_the_chance_of_a_unit_in_all_its_partitions_is_within_the_delta_of_selec
         alone = ((1 << selection.noise.fine_bits) + selection.noise.step // 2) // selection.noise.step
         each = selection.noise.law.tail(selection.threshold - alone)
         assert -math.expm1(8 * math.log1p(-each)) <= stage.choices.selection_delta
+
+
+def test_portions_of_rows_have_the_keys_and_the_noise_that_belong_to_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    stage, totals = stage_of(
+        partitions=PublicPartitions(keys=[(key,) for key in KEYS]), metrics={"rows": Count(), "users": PrivacyIdCount()}
+    )
+    names = pa.array([f"the key of {code}" for code in totals.partitions[0].to_pylist()])
+    some, found = np.array([0, 1, 3, 4, 6, 7]), []
+    for portion in (1, 2, 4, 100):
+        monkeypatch.setattr(draw, "LARGEST_PORTION", portion)
+        permits = gate.open_gate(stage, samplers=quiet.NoNoise).over(len(KEYS))
+        steps = draw.noisy_numbers(totals, stage, permits)
+        tables = draw.released_tables(totals, stage, steps, some, permits, [names.take(pa.array(some))])
+        assert len(tables) == -(-len(some) // portion)
+        found.append(pa.concat_tables(tables).combine_chunks())
+    assert all(table.equals(found[0]) for table in found)
+    assert found[0].column("key").to_pylist() == names.take(pa.array(some)).to_pylist()
+    exact = [1.0 + KEYS.index(name.rpartition(" ")[2]) for name in found[0].column("key").to_pylist()]
+    assert found[0].column("rows").to_pylist() == exact

@@ -19,6 +19,7 @@ from dp_pipelines import ContributionBounds, Count, Plan, PrivacyIdCount, Public
 from dp_pipelines.errors import GateError
 from dp_pipelines.frozen import FrozenMapping
 from dp_pipelines.kernels import clipped_vectors
+from dp_pipelines.kernels.statistics import WEIGHT_BITS
 from dp_pipelines.mechanisms import permits
 from dp_pipelines.mechanisms.permits import Permits, Right, Sources
 from dp_pipelines.noise import entropy
@@ -28,6 +29,7 @@ from dp_pipelines.plan_stages import one_partition
 from dp_pipelines.planning.stage import StagePlan
 from dp_pipelines.release import gate
 from dp_pipelines.release.draw import draw_release
+from dp_pipelines.selection import thresholds
 from dp_pipelines.steps.draw_release import DrawRelease, receipt, without_receipts
 from dp_pipelines.training import gaussian_noise
 from dp_pipelines.training.drawing import Drawing
@@ -105,6 +107,22 @@ def test_a_norm_that_is_too_small_is_refused() -> None:
             gate.check(dataclasses.replace(stage, mechanisms=(larger,)))  # costs more than it must, and hides no less
 
 
+@pytest.mark.parametrize("kind", PLANS)
+def test_a_record_of_any_plan_that_states_the_least_bit_less_in_any_field_is_refused(kind: str) -> None:
+    plan = made(kind)
+    for name, stage in plan.round(1).stages.items():
+        for place, record in enumerate(stage.mechanisms):
+            for field in gate.NO_LESS:
+                value = getattr(record, field)
+                if not value or (isinstance(value, int) and value == 1):
+                    continue  # a record cannot state less
+                less = value - 1 if isinstance(value, int) else value * (1 - 1e-7)
+                smaller = dataclasses.replace(record, **{field: less})
+                listed = (*stage.mechanisms[:place], smaller, *stage.mechanisms[place + 1 :])
+                told = refusal(dataclasses.replace(stage, mechanisms=listed))
+                assert told == (gate.UNDERSTATED, name, record.name), field
+
+
 def test_a_number_of_partitions_that_planning_counts_wrong_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     name = "dp_pipelines.kernels.statistics:_of_rows"
     plant(monkeypatch, name, "coordinates=max_partitions,", "coordinates=max_partitions - 1,")
@@ -119,6 +137,13 @@ def test_two_records_of_one_name_and_looser_bounds_are_refused() -> None:
     assert refusal(dataclasses.replace(stage, mechanisms=stage.mechanisms * 2))[0] == gate.TWO_RECORDS
     layout = dataclasses.replace(stage.layout, max_partitions=3)
     assert refusal(dataclasses.replace(stage, layout=layout))[0] == gate.LOOSE_BOUNDS
+
+
+@pytest.mark.parametrize("most", [1, 2, 3, 16, 1000, 10**9])
+@pytest.mark.parametrize("parts", [1, 2, 3, 10, 700, 4096])
+def test_both_counts_of_how_far_a_unit_moves_all_weights_agree(most: int, parts: int) -> None:
+    for step in {-(-(1 << WEIGHT_BITS) // parts), max(1, (1 << WEIGHT_BITS) // parts - 1)}:
+        assert gate._weights_squared(step, most) == thresholds.weighted_l2_squared(1 << WEIGHT_BITS, step, most)
 
 
 @pytest.mark.parametrize("kind", ["laplace", "weighted"])
@@ -191,6 +216,8 @@ def test_permits_are_for_one_call_and_for_the_records_of_the_stage() -> None:
         draw_release(totals, stage, gate.open_gate(planned()["second"]))
     with pytest.raises(GateError, match=permits.OTHER_LAW):
         draw_release(totals, stage, gate.nothing_drawn(stage))
+    with pytest.raises(GateError, match=permits.OTHER_DECISION):  # not even a coin that tells nothing
+        gate.nothing_drawn(stage).over(3).of("rows").words(epsilon=Fraction(0), delta=0.0, partitions=EVERY)
 
 
 def test_a_released_partition_without_its_draw_is_refused() -> None:

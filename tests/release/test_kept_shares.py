@@ -116,3 +116,36 @@ def test_whatever_was_released_every_share_is_one_or_unknown(noisy, stddev, law)
     for share, bar in shares_in(figures(noisy, stddev, law)):
         assert (share is None) == (bar is None)
         assert share is None or (0 <= share <= 1 and 0 <= bar <= 0.25)
+
+
+def test_units_that_are_in_no_cell_that_is_seen_are_unseen() -> None:
+    cells = np.array([[600.0, 0.3, 0.0], [0.0, -0.2, 100.0]])
+    assert kept_shares.unseen(cells, 1000.0, 1.0, "gaussian") == pytest.approx(0.3)
+    assert kept_shares.unseen(cells, 500.0, 1.0, "gaussian") == 0.0
+    assert kept_shares.unseen(cells, 1000.0, 200.0, "gaussian") == 1.0
+    for nobody in (0.0, -7.0):
+        assert kept_shares.unseen(cells, nobody, 1.0, "gaussian") == 1.0
+
+
+def test_a_share_of_rows_is_that_of_the_cells_that_are_seen_each_with_its_middle_and_has_their_bar() -> None:
+    # Middles of 1-1, 2-7 and 8 and more rows: 1, the root of 14, and 8.
+    edges, kept, cut, stddev = (1, 2, 8), [500.0, 30.0, 0.5], [100.0, 470.0, -0.5], 2.0
+    found = kept_shares.share_of_rows(np.array([kept, cut]), edges, stddev, "gaussian")
+    weights = np.array([1.0, math.sqrt(14), 0.0])
+    total = float(weights @ (np.array(kept) + np.array(cut)))
+    share = float(weights @ np.array(kept)) / total
+    assert found["share"] == pytest.approx(share)
+    # The delta method: each kept number moves the share by its weight (1 - share) / total, each that is cut off by - share.
+    slopes = np.concatenate([weights * (1 - share), weights * share]) / total
+    assert found["stddev"] == pytest.approx(stddev * np.linalg.norm(slopes))
+    assert (found["at_most"], found["fewer_than"]) == (False, 8)
+    many = kept_shares.share_of_rows(np.array([kept, [*cut[:2], 90.0]]), edges, stddev, "gaussian")
+    assert many["at_most"] is True
+
+
+def test_the_counts_behind_the_shares_are_the_released_numbers_in_their_places() -> None:
+    noisy = np.arange(COUNTS.cells.width, dtype=float) + 0.5
+    counts = figures(noisy)["counts"]
+    parts = [counts[name] for name in ("whole", "rows_kept", "rows_cut_off", "values", "facts")]
+    assert np.concatenate([np.ravel(part) for part in parts]).tolist() == noisy.tolist()
+    assert counts["edges"] == list(COUNTS.edges)

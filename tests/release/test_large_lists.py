@@ -5,6 +5,7 @@ import itertools
 import pathlib
 from collections.abc import Callable, Iterator
 from fractions import Fraction
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -12,18 +13,18 @@ import pytest
 from scipy import stats
 
 import dp_pipelines as dp
-from dp_pipelines.errors import RequestError
+from dp_pipelines.errors import GateError, RequestError
 from dp_pipelines.kernels import accumulate
 from dp_pipelines.kernels.accumulate import Totals
 from dp_pipelines.kernels.columns.key_file import KeyFile
-from dp_pipelines.mechanisms.permits import Sources
+from dp_pipelines.mechanisms.permits import NO_DRAW, Permits, Sources
 from dp_pipelines.metrics.base import Metric
 from dp_pipelines.noise.conditional_draws import SampledLaw
 from dp_pipelines.noise.samplers import Sampler
 from dp_pipelines.planning.noise_levels import passing_noise
 from dp_pipelines.planning.stage import StagePlan
 from dp_pipelines.query.large_list import Condition, LargeList
-from dp_pipelines.release import large_lists
+from dp_pipelines.release import draw, large_lists
 from dp_pipelines.release.large_lists import draw_passing
 from tests.helpers.key_files import key_file
 from tests.helpers.seeded import words
@@ -331,3 +332,35 @@ def test_what_needs_all_partitions_is_refused(tmp_path: pathlib.Path) -> None:
             query(**more)
     with pytest.raises(RequestError, match="missing"):
         LargeList(keys=partitions.keys, conditions=())
+
+
+@pytest.mark.parametrize("ends", [{"low": 0.5}, {"high": 40.0}, {"low": -3.0, "high": 40.0}])
+def test_a_key_with_rows_passes_from_the_first_step_that_passes_to_the_last(
+    ends: dict[str, float], tmp_path: pathlib.Path
+) -> None:
+    stage = stage_of(key_file(tmp_path / "one", ["a"]), Condition(metric="views", **ends))
+    (noise,) = [noise for noise in stage.noises if noise is not None]
+    ((first, last),) = passing_noise.passing_steps(stage).values()
+    exact = round(ROWS / noise.unit)
+    for steps in (first - 1, first, first + 1, last - 1, last, last + 1):
+        if abs(steps) < 2**40:  # the other end of a condition that has one
+            always = SimpleNamespace(draw=lambda n, steps=steps: np.full(n, steps - exact))
+            tables = draw_passing(totals_of(stage, ["a"]), stage, 0, 1, samplers=lambda _, always=always: always)
+            assert sum(table.num_rows for table in tables) == (first <= steps <= last)
+
+
+def test_a_key_without_rows_that_is_published_without_its_draw_is_refused(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage, right = (
+        stage_of(key_file(tmp_path / "two", ["a", "b"]), Condition(metric="views", low=-1e5)),
+        draw.noisy_numbers,
+    )
+
+    def planted(totals: Totals, stage: StagePlan, permits: Permits, given: object = None) -> object:
+        steps = {statistic: np.zeros(1, np.int64) for statistic in stage.statistics}
+        return steps if given else right(totals, stage, permits)
+
+    monkeypatch.setattr(draw, "noisy_numbers", planted)
+    with pytest.raises(GateError, match=NO_DRAW):
+        list(draw_passing(totals_of(stage, ["a"]), stage, 0, 1))
