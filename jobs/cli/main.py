@@ -406,6 +406,7 @@ def _run(given: argparse.Namespace, rest: list[str]) -> int:
                 file, given.output, given=given.param, run_id=given.run_id, arguments=rest, ledger=given.ledger,
                 runner=given.runner, anchor=given.anchor, spare=given.spare,
                 confirm=None if given.yes else run_question.asker(),
+                as_new=given.as_new,
             )  # fmt: skip
         pointed = names.point_to(published)
         shown_run.print_run(published, file.job, in_json=given.json)

@@ -127,6 +127,7 @@ def run(
     anchor: str | None = None,
     spare: bool = False,
     confirm: "Confirm | None" = None,
+    as_new: bool = True,
 ) -> PublishedRun:
     """Run a job.
 
@@ -142,6 +143,7 @@ def run(
         spare: whether a new run is one of those that the budget has for corrections.
         confirm: is asked before a plan is charged that the ledger does not know, and before a run repeats the parameters of a
             release; None asks nobody.
+        as_new: whether a job is charged although it differs from a released one only in names of stages and metrics.
 
     Raises:
         RequestError: the request is wrong by public facts, or `confirm` refuses; nothing was charged or created.
@@ -167,6 +169,7 @@ def run(
         otherwise=OTHERWISE,
         spare=spare,
         confirm=confirm,
+        as_new=as_new,
     )
 
 
@@ -187,6 +190,7 @@ def carry_out(
     produced: "Callable[[Request, Plan, str, Engine, Progress], Production]" = Production,
     spare: bool = False,
     confirm: "Confirm | None" = None,
+    as_new: bool = True,
 ) -> PublishedRun:
     """Run a checked request. Errors as for `run`.
 
@@ -199,7 +203,7 @@ def carry_out(
         note: is told what a user should know; None writes it to standard error.
         otherwise: what a user may do where the ledger has no room.
         produced: makes what produces the release.
-        spare, confirm: see `run`.
+        spare, confirm, as_new: see `run`.
     """
     file = request.file
     if file.job.parties is not None and produced is Production:
@@ -235,7 +239,7 @@ def carry_out(
                 place.refuse_unready()
                 _refuse_unready(engine, request, plan, identity, target, tell)
             return _unaccounted(Production(request, plan, identity, engine, progress), place, stop)
-        from dp_pipelines.jobs.run import ledger_account, ledgered_run  # loads SQLAlchemy
+        from dp_pipelines.jobs.run import ledger_account, ledgered_run, renamed_jobs  # loads SQLAlchemy
 
         progress.show("opening the ledger")
         with ledger_account.Book(request, ledger, tell, anchor=anchor, beside=beside) as book:
@@ -261,6 +265,8 @@ def carry_out(
             else:
                 if standing:  # by another ledger
                     staging.refuse_existing(target)
+                if frozen is None and not as_new:
+                    renamed_jobs.refuse_renamed(book.new_charge(plan))
                 place.refuse_unready()
                 _refuse_unready(engine, request, plan, identity, target, tell)
                 tried = functools.partial(book.tried, admission(request, plan, identity, spare=spare, trial=True))

@@ -71,5 +71,8 @@ def add(make: MakeParser) -> None:
     run.add_argument(
         "--yes", action="store_true", help="never ask whether to charge; without a terminal nobody is asked"
     )
+    run.add_argument(
+        "--as-new", action="store_true", help="charge a job that has only other names than one that has a release"
+    )
     run.add_argument("--json", action="store_true", help="print JSON instead of the summary")
     runner_arguments.add(run)

@@ -1,0 +1,139 @@
+"""Refuses to charge a job that differs from a released one only in the names of stages and metrics.
+
+In: a run that would be charged, the jobs of the account that have a release. Out: nothing, or a refusal. Holds: it follows from
+the job file and the ledger. A metric is the same if everything but its name is, and so is a stage. Not covered: jobs that name a
+metric elsewhere too, such as in `having`; these differ in more than names.
+"""
+
+import collections
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from dp_pipelines.errors import RequestError
+from dp_pipelines.jobs.request.job_fields import Path, fields_of, to_key, to_path
+from dp_pipelines.ledger import release_list
+from dp_pipelines.report.key_text import visible
+
+if TYPE_CHECKING:
+    from dp_pipelines.jobs.run.ledger_account import NewCharge
+
+Fields = Mapping[Path, str]
+
+Content = frozenset[tuple[Path, object]]
+"""What a part of a job says, without the names in it."""
+
+MOST_NAMED = 3
+
+
+def refuse_renamed(charge: "NewCharge") -> None:
+    """Refuse a charge for names alone.
+
+    Args:
+        charge: what would be charged.
+
+    Raises:
+        RequestError: a released job differs in names alone.
+    """
+    asked = fields_of(charge.request.file.job)
+    for released in charge.released:
+        renamed = names_that_differ(released.fields, asked)
+        if not renamed:
+            continue
+        listed = ", ".join(f"{visible(old)} -> {visible(new)}" for old, new in renamed[:MOST_NAMED])
+        more = f" and {len(renamed) - MOST_NAMED} more" if len(renamed) > MOST_NAMED else ""
+        earlier = f"run {release_list.shown_id(released.run_id)!r} of {released.day}"
+        message = f"has only other names than {earlier}, and would be charged anew: {listed}{more}"
+        hint = (
+            "keep the names, write label: or title: for what readers see, and make the page again for free with `dp-pipelines "
+            "report FOLDER --job JOB --output page.html`; or give --as-new, which charges it"
+        )
+        raise RequestError(field="run", message=message, hint=hint)
+
+
+def names_that_differ(before: Mapping[str, str], after: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Return the names by which two jobs differ, old and new; nothing if they are equal, or differ in more than names.
+
+    Args:
+        before, after: their fields, as `fields_of` gives them.
+
+    >>> old = {"where": "x", "stages.a.kind": "aggregate", "stages.a.metrics.n.kind": "count"}
+    >>> names_that_differ(old, {"where": "x", "stages.b.kind": "aggregate", "stages.b.metrics.m.kind": "count"})
+    [('stages.a', 'stages.b'), ('stages.a.metrics.n', 'stages.b.metrics.m')]
+    >>> names_that_differ(old, {**old, "where": "y"})
+    []
+    """
+    if dict(before) == dict(after):
+        return []
+    old, new = ({to_path(key): text for key, text in fields.items()} for fields in (before, after))
+    if _outside(old) != _outside(new):
+        return []
+    paired = _paired(_stages(old), _stages(new))
+    return [] if paired is None else list(paired)
+
+
+def _outside(fields: Fields) -> dict[Path, str]:
+    """Return what a job says outside of its stages."""
+    return {path: text for path, text in fields.items() if path[:1] != ("stages",)}
+
+
+def _stages(fields: Fields) -> dict[Path, Fields]:
+    """Return the fields of each stage, by its path, with the paths below it."""
+    found: dict[Path, dict[Path, str]] = collections.defaultdict(dict)
+    for path, text in fields.items():
+        if path[:1] == ("stages",):
+            found[path[:2]][path[2:]] = text
+    return dict(found)
+
+
+def _metrics(stage: Fields) -> dict[Path, Fields]:
+    found: dict[Path, dict[Path, str]] = collections.defaultdict(dict)
+    for path, text in stage.items():
+        if path[:1] == ("metrics",) and len(path) > 1:
+            found[path[:2]][path[2:]] = text
+    return dict(found)
+
+
+def _content(stage: Fields) -> Content:
+    """Return what a stage says, with its metrics by what they are."""
+    counted = collections.Counter(frozenset(metric.items()) for metric in _metrics(stage).values())
+    rest = {path: text for path, text in stage.items() if path[:1] != ("metrics",) or len(path) < 2}
+    return frozenset([*rest.items(), (("metrics",), frozenset(counted.items()))])
+
+
+def _paired(old: Mapping[Path, Fields], new: Mapping[Path, Fields]) -> Iterator[tuple[str, str]] | None:
+    """Return the names that differ of stages that are the same; None if some have no like."""
+    of_old, of_new = _by_content(old), _by_content(new)
+    if {content: len(paths) for content, paths in of_old.items()} != {c: len(paths) for c, paths in of_new.items()}:
+        return None
+    return _names(old, new, of_old, of_new)
+
+
+def _by_content(stages: Mapping[Path, Fields]) -> dict[Content, list[Path]]:
+    found: dict[Content, list[Path]] = collections.defaultdict(list)
+    for path in sorted(stages):
+        found[_content(stages[path])].append(path)
+    return dict(found)
+
+
+def _names(
+    old: Mapping[Path, Fields],
+    new: Mapping[Path, Fields],
+    of_old: Mapping[Content, list[Path]],
+    of_new: Mapping[Content, list[Path]],
+) -> Iterator[tuple[str, str]]:
+    for content, paths in of_old.items():
+        for before, after in zip(paths, of_new[content], strict=True):
+            if before != after:
+                yield to_key(before), to_key(after)
+            metrics = [_by_metric(stages[path]) for stages, path in ((old, before), (new, after))]
+            for said, names in metrics[0].items():
+                for name, other in zip(names, metrics[1][said], strict=True):
+                    if name != other:
+                        yield to_key((*before, *name)), to_key((*after, *other))
+
+
+def _by_metric(stage: Fields) -> dict[frozenset[tuple[Path, str]], list[Path]]:
+    found: dict[frozenset[tuple[Path, str]], list[Path]] = collections.defaultdict(list)
+    for path, metric in sorted(_metrics(stage).items()):
+        found[frozenset(metric.items())].append(path)
+    return dict(found)
