@@ -25,13 +25,13 @@ from dp_pipelines.errors import RequestError
 from dp_pipelines.frozen import FrozenMapping
 from dp_pipelines.jobs.terminal import output
 from dp_pipelines.jobs.terminal.console import HarmlessConsole
+from dp_pipelines.jobs.terminal.model_lines import print_model
 from dp_pipelines.jobs.terminal.released_rows import notes_of, print_stage, shown
 from dp_pipelines.planning import power
 from dp_pipelines.query.row_unit import ROW
 from dp_pipelines.release.ranges import LAPLACE_BAR
 from dp_pipelines.report.compare_text import hidden_tables
-from dp_pipelines.report.models import model_verdict
-from dp_pipelines.report.numbers import ERROR_BAR, with_error_bar
+from dp_pipelines.report.numbers import ERROR_BAR
 from dp_pipelines.report.words.unit_name import unit_name
 
 if TYPE_CHECKING:
@@ -484,7 +484,7 @@ def print_release(
         print_stage(table, out, entries.get(stage, {}), [*of_totals, *notes_of(manifest, stage)], narrowed_by)
     for name in files:
         if name.endswith("/evaluation.json"):
-            _print_model(folder / name, out, unit_name(str(manifest.get("privacy_unit") or "")))
+            print_model(folder / name, out, unit_name(str(manifest.get("privacy_unit") or "")))
     budget, spent = manifest.get("budget", {}), manifest.get("accounted_one_run", {})
     heading = "would cost" if made_up else "spent     "
     this_run = " in this run, out" if budget.get("runs", 1) > 1 else ""
@@ -524,49 +524,6 @@ def _delivered(name: str) -> str:
         return extension_keys.load(extension_keys.OUTPUT, name, extension_keys.OutputKeys).delivered
     except RequestError:  # the release was published where the extension is installed
         return "published there too"
-
-
-MEASURES = {"auc": "AUC", "accuracy": "accuracy", "balanced_accuracy": "balanced accuracy", "rmse": "RMSE", "r2": "R2"}
-"""The measures of an evaluation that are shown, if it has them."""
-
-
-def _print_model(path: pathlib.Path, out: Console, unit: str) -> None:
-    """Print the verdict on a model and its measures on held-out units, with joint error bars for noise, sampling and bins.
-
-    Args:
-        path: its `evaluation.json`.
-        out: where to.
-        unit: what one privacy unit is called.
-    """
-    evaluation = json.loads(path.read_text(encoding="utf-8"))
-    described = path.with_name("model.json")
-    content = json.loads(described.read_text(encoding="utf-8")) if described.exists() else {}
-    chosen, by = evaluation.get("chosen"), evaluation.get("by")
-    counted = model_verdict.counted(evaluation, unit)
-    out.print(
-        f"[bold]{escape(path.parent.name)}[/bold] · model; on held-out units{escape(f' ({counted})') if counted else ''}: "
-        + _listed_measures(evaluation["measures"])
-        + (f"; {escape(shown(chosen['words']))}" if chosen else "")
-    )
-    for words in model_verdict.lines(evaluation, content, unit):
-        out.print(f"  {escape(shown(words))}")
-    if by:
-        for of in by["groups"]:
-            group = by["others"] if of["group"] is None else str(of["group"])
-            out.print(f"  {escape(shown(by['column']))} {escape(shown(group))}: {_listed_measures(of['measures'])}")
-        out.print(f"  {escape(shown(by['words']))}")
-    out.print()
-
-
-def _listed_measures(measures: Mapping[str, Any]) -> str:
-    listed = []
-    for name, words in MEASURES.items():
-        estimate = measures.get(name) or {}
-        if estimate.get("value") is not None:
-            bars = math.hypot(*(estimate.get(f"{kind}_stddev") or 0.0 for kind in ("noise", "sampling")))
-            bars += (estimate.get("hidden_by_bins") or 0.0) / ERROR_BAR
-            listed.append(f"{words} {with_error_bar(estimate['value'], bars)}")
-    return ", ".join(listed) or "too few to tell"
 
 
 def as_json(value: Any) -> str:

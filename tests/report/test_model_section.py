@@ -328,3 +328,14 @@ def test_on_a_phone_nothing_runs_out_of_the_page(browser: Browser, tmp_path: pat
     width = re.search(r"<title>width (\d+) of (\d+)", found.dom)
     assert width is not None
     assert int(width[1]) <= int(width[2]) <= 500
+
+
+def test_the_page_states_the_verdict_first(tmp_path: pathlib.Path) -> None:
+    words = " ".join(Page(page(model(tmp_path / "m"))).words.split())
+    first = words.index("The share of held-out examples that are true is 0.5")
+    assert (
+        first
+        < words.index("It ranks better than chance")
+        < words.index("Its classes are right more often than always saying")
+    )
+    assert first < words.index("Measured on units that were held out")

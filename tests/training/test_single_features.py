@@ -170,3 +170,20 @@ def test_features_of_a_model_with_pairs_are_ranked_and_its_pairs_are_not() -> No
     assert single_features.areas(task(pairs=pairs), parameters, wider, noise) == alone
     assert list(alone) == ["a", "b"]
     assert single_features.areas(task(pairs=pairs), parameters, seen, noise) == {}
+
+
+@pytest.mark.parametrize("stddev", [0.01, 0.03, 0.1])
+def test_weights_of_noise_alone_hardly_ever_make_a_feature_look_better_than_chance(stddev: float) -> None:
+    """What a verdict allows for: three deviations of the noise, and the .02 to which the formula holds."""
+    seen, _ = fitted()
+    noise, made = noise_of(seen, np.zeros(WIDTH), stddev), np.random.default_rng(31)
+    inverse, above = np.linalg.pinv(seen.whitening), 0
+    for _ in range(100):
+        drawn = noise.of_columns @ (np.sqrt(noise.variances[:, 0]) * made.normal(size=noise.variances.shape[0]))
+        weights = inverse @ drawn
+        found = single_features.areas(task(), weights, seen, noise_of(seen, weights, stddev))
+        best = max(found.values(), key=lambda area: area.value or 0.0)
+        assert best.value is not None
+        assert best.noise is not None
+        above += best.value - 3 * best.noise - 0.02 > 0.5
+    assert above <= 3

@@ -22,9 +22,9 @@ from dp_pipelines.jobs.run import build
 from dp_pipelines.jobs.run import run as running
 from dp_pipelines.jobs.runners import beam_options
 from dp_pipelines.jobs.spec import job_file
-from dp_pipelines.jobs.terminal import summary
 from dp_pipelines.kernels import sizes
 from dp_pipelines.release import manifest, staging
+from dp_pipelines.report.numbers import with_error_bar
 from dp_pipelines.steps.read_files import Shuffled
 from tests.jobs.conftest import Said, Shop, stage
 
@@ -67,7 +67,7 @@ def test_the_summary_is_read_back_from_the_folder(shop: Shop, call: Call) -> Non
     out = shop.folder / "out"
     said = call("run", shop.job, "--output", out, "--ledger", "none")
     first = table_of(out).to_pylist()[0]
-    assert summary.with_error_bar(first["orders"], first["orders_stddev"], whole=True) in said.out
+    assert with_error_bar(first["orders"], first["orders_stddev"], whole=True) in said.out
     assert "not accounted across runs" in said.out
     assert f"files      {out}" in said.out
     (out / "manifest.json").write_text(

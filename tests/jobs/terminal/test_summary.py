@@ -12,6 +12,7 @@ from dp_pipelines import ContributionBounds, Count, Plan, PrivacyIdCount, Privat
 from dp_pipelines.jobs.terminal import released_rows, summary
 from dp_pipelines.metrics.base import Metric
 from dp_pipelines.query.train_model import BinaryLabel, Number, Steps, TrainModel
+from dp_pipelines.report.numbers import with_error_bar
 
 PLAN = {
     "epsilon": 1.0,
@@ -177,4 +178,4 @@ def test_a_released_key_says_nothing_to_a_terminal(tmp_path: pathlib.Path) -> No
     ],
 )
 def test_a_value_is_shown_as_far_as_its_error_leaves_it_certain(value: float | None, stddev: float, shown: str) -> None:
-    assert summary.with_error_bar(value, stddev) == shown
+    assert with_error_bar(value, stddev) == shown
