@@ -5,6 +5,7 @@ is statistical: each number is found again, each draw is used once. Not covered:
 true (tests/privacy).
 """
 
+import dataclasses
 import math
 from collections.abc import Callable
 from fractions import Fraction
@@ -194,6 +195,21 @@ def test_below_min_users_nothing_is_kept_whatever_is_drawn(strategy: Any, least:
         samplers = at_the_threshold(stage, totals, lambda _: 2**30)
     table = draw_release(totals, stage, samplers=samplers, words=lambda n: np.zeros(n, np.uint64))
     assert table.column("key").to_pylist() == KEYS[least - 1 :]
+
+
+@pytest.mark.parametrize("least", [2**20, 2**32, 2**33 + 1])
+def test_numbers_of_units_beyond_32_bits_are_compared_whole(least: int) -> None:
+    stage, totals = stage_of(partitions=PrivatePartitions(strategy="truncated_geometric", min_users=least), metrics={})
+    assert stage.selection is not None
+    longest = len(truncated_geometric.keep_table(stage.selection.epsilon, stage.selection.delta))
+    units = least - 1 + np.array([-least // 2, -1, 0, longest, longest + 1, 2**32, 2**34, 2**39])
+    at = [statistic.name for statistic in stage.statistics].index("units")
+    high, low = [*totals.high], [*totals.low]
+    high[at], low[at] = units >> 32, units & 0xFFFFFFFF
+    many = dataclasses.replace(totals, high=tuple(high), low=tuple(low))
+    # No word is below an entry of the table, so that those beyond it alone are kept.
+    table = draw_release(many, stage, samplers=quiet.NoNoise, words=quiet.all_ones)
+    assert table.column("key").to_pylist() == sorted(totals.partitions[0].to_pylist()[3:])
 
 
 @pytest.mark.parametrize("least", [1, 3])

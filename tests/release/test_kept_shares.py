@@ -1,5 +1,6 @@
 """Shares out of noisy counts: right where noise is small, covered by their bars, and never an error whatever the counts are."""
 
+import dataclasses
 import math
 from typing import Any
 
@@ -143,9 +144,18 @@ def test_a_share_of_rows_is_that_of_the_cells_that_are_seen_each_with_its_middle
     assert many["at_most"] is True
 
 
-def test_the_counts_behind_the_shares_are_the_released_numbers_in_their_places() -> None:
-    noisy = np.arange(COUNTS.cells.width, dtype=float) + 0.5
-    counts = figures(noisy)["counts"]
-    parts = [counts[name] for name in ("whole", "rows_kept", "rows_cut_off", "values", "facts")]
+@pytest.mark.parametrize("each_metric", [False, True])
+def test_the_counts_behind_the_shares_are_the_released_numbers_in_their_places(each_metric: bool) -> None:
+    query = QUERY
+    if each_metric:
+        bounds = ContributionBounds(max_partitions_contributed=4, max_contributions_per_partition=2)
+        kept = dp.Kept(share=0.1, up_to=64, filters=("where",), each_metric=True)
+        metrics = {**QUERY.metrics, "people": dp.PrivacyIdCount()}
+        query = dataclasses.replace(QUERY, bounds=bounds, kept=kept, metrics=metrics)
+    counts = KeptCounts.of(query)
+    noisy = np.arange(counts.cells.width, dtype=float) + 0.5
+    found = kept_shares.shares(noisy, 1.0, "gaussian", counts, query.metrics)["counts"]
+    of_metrics = ("groups", "sums") if each_metric else ()
+    parts = [found[name] for name in ("whole", "rows_kept", "rows_cut_off", "values", *of_metrics, "facts")]
     assert np.concatenate([np.ravel(part) for part in parts]).tolist() == noisy.tolist()
-    assert counts["edges"] == list(COUNTS.edges)
+    assert found["edges"] == list(counts.edges)

@@ -304,3 +304,26 @@ def test_a_mean_is_in_its_range_if_its_sum_and_its_rows_lose_at_most_twice_the_a
     low, high = float(made.low[0]), float(made.high[0])
     assert math.isnan(low) == math.isnan(high)
     assert math.isnan(low) or low * (1 - 1e-9) <= truth <= high * (1 + 1e-9)
+
+
+ABOVE_ZERO = st.builds(KeptShare, share=st.floats(0.05, 1), stddev=st.floats(0, 0.1))
+
+
+@given(of_sum=ABOVE_ZERO, of_rows=ABOVE_ZERO, truth=st.floats(1, 1e6))
+def test_the_estimate_of_a_mean_is_that_of_its_sum_divided_by_that_of_its_rows(of_sum, of_rows, truth) -> None:
+    for times in (GROUP, TOTAL):
+        counted = truth * of_sum.counted / of_rows.counted  # what is left of a group that loses the average
+        made = ranges.ranges_of_means(np.array([counted]), np.array([0.0]), of_sum, of_rows, times)
+        assert np.isnan(made.estimate[0]) or made.estimate[0] == pytest.approx(truth)
+        assert np.isnan(made.estimate[0]) == (min(of_sum.left(times), of_rows.left(times)) < ranges.LEAST_LEFT)
+
+
+@pytest.mark.parametrize("total", [False, True])
+def test_the_manifest_says_from_which_share_a_range_follows_and_what_lies_below_what_could_be_seen(total: bool) -> None:
+    told = found(query({"orders": dp.Count()}))["orders"].to_json(total=total)
+    assert told == {
+        **{"share": 0.9, "stddev": 0.01, "at_least": pytest.approx(0.9 - 1.64 * 0.01), "divided_by": 0.9},
+        **{"times": TOTAL if total else GROUP, "below": "512 rows", "why": None},
+    }
+    nothing = ranges.MetricRange(why="a reason").to_json(total=total)
+    assert (nothing["share"], nothing["below"], nothing["why"]) == (None, None, "a reason")

@@ -244,3 +244,15 @@ def test_deviations_are_within_two_percent_of_what_draws_show() -> None:
         mechanisms=(dataclasses.replace(record, scale=louder.law.scale),),  # else the gate refuses to draw
     )
     assert off(standardised(stage, planted)[1]) > 0.02
+
+
+@pytest.mark.parametrize("top", [-2.0, 0.0, 1.0, 1e20])
+@pytest.mark.parametrize("parts", [[1.0, 2.0], [1e20, 3.0], [-5e19, 1e20]])
+def test_numbers_of_units_of_any_size_fit_and_no_part_is_above_its_group(top: float, parts: list[float]) -> None:
+    tables = (pa.table({"x": [0]}), pa.table({"x": [0, 1]}))
+    tree = rolled_up._Tree(tables=tables, parents=(np.array([0, 0]),), whole=(True, True))
+    above, below = rolled_up._of_units(tree, [np.array([top]), np.array(parts)], 1.0)
+    assert above.tolist() == [pytest.approx(max(top, 0.0), rel=1e-6, abs=1e-6 * max(parts))]
+    assert (below >= 0).all()
+    assert (below <= above).all()
+    assert below.sum() >= above.sum()

@@ -4,16 +4,19 @@ In: whole numbers that a statistic may state. Out: the steps of a release. Holds
 one of them is a difference. Not covered: what each statistic states (tests/audit/test_recount.py).
 """
 
+import dataclasses
 import itertools
+import math
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import dp_pipelines as dp
 from dp_pipelines.kernels.sensitivity import Shape
-from dp_pipelines.planning import reserve
+from dp_pipelines.planning import reserve, stage
 from dp_pipelines.query.contribution_bounds import ContributionBounds
-from dp_pipelines.release.unit_reach import DeclaredBounds, Reach
+from dp_pipelines.release.unit_reach import DeclaredBounds, Reach, reach
 
 few, steps = st.integers(1, 12), st.integers(1, 40)
 
@@ -31,22 +34,22 @@ def moved(draw: st.DrawFn, *, vectors: bool) -> tuple[Reach, Shape]:
 @given(both=moved(vectors=False) | moved(vectors=True), step=steps, joined=st.booleans())
 @settings(max_examples=300)
 def test_both_counts_round_a_change_alike(both: tuple[Reach, Shape], step: int, joined: bool) -> None:
-    reach, shape = both
-    assert reach.rounded(step, joined=joined) == shape.steps(step, joined=joined)
+    own, shape = both
+    assert own.rounded(step, joined=joined) == shape.steps(step, joined=joined)
 
 
 @given(both=moved(vectors=False) | moved(vectors=True), exactly=steps, units=few)
 @settings(max_examples=200)
 def test_both_counts_take_whole_steps_alike(both: tuple[Reach, Shape], exactly: int, units: int) -> None:
-    reach, shape = both
-    assert reach.exactly(exactly, units) == shape.ideally(exactly, units)
+    own, shape = both
+    assert own.exactly(exactly, units) == shape.ideally(exactly, units)
 
 
 @given(both=moved(vectors=False), leaves=st.none() | few, groups=st.none() | few)
 @settings(max_examples=200)
 def test_both_counts_add_up_groups_alike(both: tuple[Reach, Shape], leaves: int | None, groups: int | None) -> None:
-    (reach, shape), fields = both, ("unit", "coordinates", "per_coordinate", "in_total", "squares")
-    found, planned = reach.grouped(leaves, groups), shape.in_groups(leaves, groups)
+    (own, shape), fields = both, ("unit", "coordinates", "per_coordinate", "in_total", "squares")
+    found, planned = own.grouped(leaves, groups), shape.in_groups(leaves, groups)
     assert [getattr(found, field) for field in fields] == [getattr(planned, field) for field in fields]
 
 
@@ -77,8 +80,8 @@ def changes(unit: int, coordinates: int, largest: int, total: int, step: int) ->
 def test_no_way_to_round_moves_more_than_the_gate_asks_for(
     joined: bool, unit: int, step: int, coordinates: int, largest: int, total: int
 ) -> None:
-    reach = Reach(unit=unit, coordinates=coordinates, per_coordinate=largest, in_total=total)
-    stated, ways = reach.rounded(step, joined=joined), changes(unit, coordinates, largest, total, step)
+    own = Reach(unit=unit, coordinates=coordinates, per_coordinate=largest, in_total=total)
+    stated, ways = own.rounded(step, joined=joined), changes(unit, coordinates, largest, total, step)
     assert max(sum(move > 0 for move in way) for way in ways) == stated.l0
     assert max(map(max, ways)) <= stated.linf
     assert max(map(sum, ways)) <= stated.l1
@@ -98,3 +101,24 @@ def test_a_bound_that_a_run_chooses_is_the_largest_of_its_candidates() -> None:
     assert DeclaredBounds.of(ContributionBounds(**open_rows)).rows_of_partition == 9
     in_all = DeclaredBounds.of(ContributionBounds(max_contributions=6))
     assert in_all == DeclaredBounds(partitions=6, rows_of_partition=6, rows=6)
+
+
+@pytest.mark.parametrize("norm", ["l1", "l2", "linf"])
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 9, 50])
+@pytest.mark.parametrize("partitions", [1, 3, 8])
+def test_both_counts_of_a_sum_of_vectors_agree_whether_or_not_their_size_is_a_square(
+    norm: str, size: int, partitions: int
+) -> None:
+    query = dp.Query(
+        privacy_unit="who",
+        partition_by="k",
+        bounds=ContributionBounds(max_partitions_contributed=partitions, max_contributions_per_partition=1),
+        metrics={"sum": dp.VectorSum("embedding", size=size, norm=norm, max_norm=2.0)},
+        partitions=dp.PublicPartitions(keys=[("a",)]),
+    )
+    for statistic in stage.released_statistics(query, ()).values():
+        found, planned = reach(statistic, query), stage.shape_of(statistic, query)
+        assert dataclasses.astuple(found) == dataclasses.astuple(planned)
+        # Cauchy-Schwarz in each partition: a vector with a norm of 1 has an L1 norm of at most the root of its size.
+        if norm == "l2" and size > 1:
+            assert found.in_total - 1 < partitions * math.sqrt(size) <= found.in_total * (1 + 1e-12)
