@@ -21,10 +21,18 @@ from dp_pipelines.release.manifest import unit_in_words
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SessionBudget:
-    """An epsilon and a delta."""
+    """An epsilon and a delta.
+
+    >>> SessionBudget(epsilon=2.666700029301, delta=8.88888889e-07)
+    SessionBudget(epsilon=2.667, delta=8.889e-07)
+    """
 
     epsilon: float
     delta: float
+
+    def __repr__(self) -> str:
+        """Return it rounded for people; the fields have all digits."""
+        return f"{type(self).__name__}(epsilon={self.epsilon:.4g}, delta={self.delta:.4g})"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
