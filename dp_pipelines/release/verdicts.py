@@ -271,10 +271,10 @@ def range_of(entry: Mapping[str, Any]) -> tuple[float, float] | None:
 def range_in_words(within: tuple[float, float]) -> str:
     """A range with as many digits as tell its ends apart.
 
-    >>> range_in_words((0.0, 172.63349)), range_in_words((1.0, 1.0000001))
-    ('0 … 172.6', '1 … 1.0000001')
+    >>> range_in_words((0.0, 172.63349)), range_in_words((1.0, 1.0000001)), range_in_words((0.0, 1e6))
+    ('0 … 172.6', '1 … 1.0000001', '0 … 1,000,000')
     """
-    texts = [f"{end:.4g}" for end in within]
+    texts = [f"{float(f'{end:.4g}'):,.12g}" for end in within]
     return " … ".join(texts if texts[0] != texts[1] else [repr(end).removesuffix(".0") for end in within])
 
 

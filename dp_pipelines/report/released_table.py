@@ -351,7 +351,8 @@ def printed_order(
     if (time := published.time) is not None and time.days is not None:
         others = [key for key in published.keys if key is not time]
         rows, latest = _series_rows(published, others, time.days[time.codes], kinds), not others and count > most
-        by = ", ".join(key.name for key in (*others, time))
+        of_groups = [", ".join(key.name for key in others) + " (the largest first)"] if others else []
+        by = ", ".join([*of_groups, time.name])
         return PrintedOrder(rows=rows[-most:] if latest else rows[:most], by=by, largest=False, latest=latest)
     for metric in every:
         kind = registry.of_kind(kinds.get(metric.name))

@@ -242,8 +242,11 @@ def _is_time(kind: pa.DataType) -> bool:
 
 
 def _is_group(field: pa.Field) -> bool:
-    kind = field.type
-    return bool(pa.types.is_string(kind) or pa.types.is_boolean(kind)) and not NO_GROUPS.search(_words(field.name))
+    kind, words = field.type, _words(field.name)
+    named = (
+        NO_GROUPS.search(words) or AMOUNTS.search(words) or _counts_rows(field.name)
+    )  # amounts are text until declared
+    return bool(pa.types.is_string(kind) or pa.types.is_boolean(kind)) and not named
 
 
 def _is_code(field: pa.Field) -> bool:

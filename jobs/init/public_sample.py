@@ -59,8 +59,12 @@ def look(path: str, file_format: str, written: Mapping[str, Any]) -> SampledColu
             return SampledColumns(types=_types_of(pyarrow.json.read_json(pa.BufferReader(content))), written=written)
         return _of_csv(content, path, with_separator(path, written))
     except (pa.ArrowException, ValueError, LookupError):
-        message = f"cannot be read as {'JSON lines' if file_format == 'jsonl' else 'CSV'}: {path!r}"
-        raise RequestError(field="--like", message=message, hint="check how it is written, e.g. --delimiter") from None
+        lines = file_format == "jsonl"
+        message = f"cannot be read as {'JSON lines' if lines else 'CSV'}, as the files are: {path!r}"
+        hint = (
+            "write one JSON object on each line of the sample" if lines else "check how it is written, e.g. --delimiter"
+        )
+        raise RequestError(field="--like", message=message, hint=hint) from None
 
 
 def with_separator(path: str, written: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -47,6 +47,7 @@ from dp_pipelines.query.query import Query
 from dp_pipelines.query.row_unit import ROW_UNIT, is_row_unit
 from dp_pipelines.query.train_model import EVALUATED, HALF, TrainModel
 from dp_pipelines.release.shown_rows import ShownRows
+from dp_pipelines.steps import folder_columns
 
 Result = TypeVar("Result")
 
@@ -452,6 +453,12 @@ def _inside(name: str, columns: Sequence[str]) -> str:
     return f"define it: columns: {{{last}: '{name}'}}, and write {last} here" if last and column in columns else ""
 
 
+def _in_folders(name: str, source: source_files.Source) -> str:
+    """A hint where folders of the files say a column that the job does not declare."""
+    said = bool(source.files) and name in folder_columns.said_in(source.files[0])
+    return f"its folders are called {name}=...: add e.g. hive: {{{name}: string}} to the source" if said else ""
+
+
 def _check_names(
     file: JobFile, schemas: Mapping[str, pa.Schema], available: pa.Schema, source: source_files.Source
 ) -> None:
@@ -477,7 +484,7 @@ def _check_names(
         elif name in source.missing:
             problems.append(source.missing[name])
         elif name not in (names := of_stage.get(path[:2], available.names)):
-            hint = _inside(name, names) or nearest(name, names, "columns")
+            hint = _in_folders(name, source) or _inside(name, names) or nearest(name, names, "columns")
             problems.append(
                 file.error(
                     path, RequestError(field="", message=f"names column {name!r}, which does not exist", hint=hint)

@@ -55,9 +55,11 @@ def test_it_is_printed_with_verdicts_on_what_its_manifest_says() -> None:
     stream = io.StringIO()
     summary.print_release(GOLDEN, stream)
     said = stream.getvalue()
-    assert "the first 10 of 12 by product, week" in said
+    assert "the first 10 of 12 by product (the largest first), week" in said
     assert "revenue  12 of 12 differ from zero; 0.6 would by chance\n" in said
-    assert "mean_price  " not in said.partition("by product, week")[2]  # no range stands in its manifest
+    assert (
+        "mean_price  " not in said.partition("by product (the largest first), week")[2]
+    )  # no range stands in its manifest
     assert "so far" not in said
 
 

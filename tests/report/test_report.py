@@ -145,7 +145,7 @@ def test_the_table_of_a_time_series_has_the_largest_group_first_and_each_in_the_
     weeks = read.inside("tbody", "tr", "td", "bdi")[:108]
     assert weeks == sorted(set(weeks)) * 9
     assert read.inside("td", "span")[:2] == [f"{orders[largest, 0]:,.0f}", "± 157"]
-    assert "All 108 rows, by product, week" in read.words
+    assert "All 108 rows, by product (the largest first), week" in read.words
     assert read.inside("td", "span").count("–") == 16  # means that have no number
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
+import yaml
 
 from dp_pipelines.jobs.init import first_job
 from dp_pipelines.jobs.init.data_files import FirstSource
@@ -179,6 +180,10 @@ def test_every_schema_gives_a_job_that_is_right(
         (["*", "--unit", "customer"], "is not a file"),
         (["rows.csv", "--unit", "customer", "--like", "none.csv"], "file 'none.csv': cannot be read"),
         (["rows.csv", "--unit", "customer", "--like", "taken.yaml"], "--like: cannot be read as CSV"),
+        (
+            ["rows.jsonl", "--unit", "customer", "--like", "rows.csv"],
+            "; write one JSON object on each line of the sample",
+        ),
         (["data", "--unit", "customer", "--like", "rows.csv"], "--like: is for CSV files only"),
         (["data", "--unit", "customer", "--header-is-public"], "--header-is-public: is for CSV files only"),
         (["rows.jsonl", "--unit", "customer", "--header-is-public"], "JSON lines have no header"),
@@ -327,3 +332,16 @@ def test_texts_that_are_times_or_unique_are_no_groups(shop: Path, call: Call, na
     assert call("init", "texts.parquet", "--unit", "customer").code == 0
     (stage,) = job_file.load("job.yaml").job.stages.values()
     assert list(stage.partition_by) == ["store"]
+
+
+def test_a_public_header_proposes_no_group_of_row_numbers_or_amounts(
+    tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "sales.csv").write_text("row_num,customer_id,price,city\n")
+    assert call("init", "sales.csv", "--unit", "customer_id", "--header-is-public").code == 0
+    content = yaml.safe_load((tmp_path / "job.yaml").read_text())
+    (only,) = content["stages"].values()
+    assert only["partition_by"] == ["city"]
+    groups = [line for line in (tmp_path / "job.yaml").read_text().splitlines() if "can be added" in line]
+    assert not any("row_num" in line or "price" in line for line in groups)

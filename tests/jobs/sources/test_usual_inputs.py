@@ -202,6 +202,19 @@ def test_the_privacy_unit_stands_in_the_rows_of_all_files(hive: Path, call: Call
         assert f"privacy_unit: names column {unit!r}, {words}" in said.err
 
 
+def test_a_column_that_only_folders_say_is_named_with_the_key_that_declares_it(hive: Path, call: Call) -> None:
+    job = {"dataset": "d", "privacy_unit": "customer", "budget": {"epsilon": 1.0, "delta": 1e-6}}
+    source = {"parquet": "data", "optional": ["discount"]}
+    stages = {"s": {**STAGE, "partition_by": ["week"]}}
+    (hive / "job.yaml").write_text(yaml.safe_dump({**job, "source": source, "stages": stages}))
+    said = call("plan", hive / "job.yaml")
+    assert said.code == 2
+    assert (
+        "names column 'week', which does not exist; its folders are called week=...: add e.g. hive: {week: string}"
+        in said.err
+    )
+
+
 @pytest.mark.parametrize(
     ("said", "words"),
     [
