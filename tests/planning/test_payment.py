@@ -54,7 +54,8 @@ def test_of_stages_that_are_drawn_together_none_is_noted_where_one_is_refused() 
 
 
 def test_what_a_run_pays_for_and_does_not_release_is_listed_once_for_each_run() -> None:
-    first, second = payment(1, plan="two runs"), payment(2, plan="two runs")
+    first = payment()
+    second = payment(2, plan=first.plan)
     pay([("b", second)])
     assert unreleased([("a", first), ("b", first), ("b", second), ("other", None)]) == ["a", "b", "c", "a", "c"]
 

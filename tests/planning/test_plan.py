@@ -315,3 +315,11 @@ def test_many_stages_of_different_kinds_leave_at_most_a_thousandth_of_epsilon():
     planned = Plan(epsilon=1.0, delta=1e-6, stages=stages)
     assert len(planned.mechanisms) >= 45
     assert 0.999 <= accountant.epsilon_of(planned.mechanisms, 1e-6, accuracy=1e-5) <= 1.0
+
+
+def test_each_round_of_a_growing_budget_costs_what_its_own_records_cost():
+    planned = plan(query(partitions=PUBLIC), runs=3, split="linear")
+    for number in (1, 2, 3):
+        this = planned.round(number)
+        alone = accountant.epsilon_of(this.mechanisms, 1e-6)
+        assert dict(this.accounted) == {"epsilon": pytest.approx(alone, rel=1e-3), "delta": 1e-6}

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dp_pipelines import Histogram
 from dp_pipelines.kernels.sensitivity import Shape
-from dp_pipelines.metrics.base import ROWS, UNITS
+from dp_pipelines.metrics.base import ROWS, UNITS, Basis
 from dp_pipelines.planning.reserve import NoiseGrowth, at_middle, growth, moved_by_rows, reserved, steps_at
 
 bounds = st.lists(st.integers(1, 60), min_size=1, max_size=4, unique=True).map(sorted)
@@ -53,6 +54,8 @@ def test_noise_grows_with_the_bounds_that_are_open_and_with_no_other(law: str, p
 
 def test_rows_of_one_partition_add_up_where_rows_are_counted_and_units_count_once() -> None:
     assert [moved_by_rows(ROWS, rows) / moved_by_rows(ROWS, 1) for rows in (2, 7)] == [2, 7]
+    (cells,) = Histogram("paid", edges=[0, 1, 2]).statistics(Basis(centred=False, nullable=True))
+    assert moved_by_rows(cells, 7) == 7 * moved_by_rows(cells, 1)  # each row may fall into a cell of its own
     assert moved_by_rows(UNITS, 7) == moved_by_rows(UNITS, 1) > 0
 
 

@@ -84,3 +84,29 @@ def test_a_family_that_becomes_one_that_is_there_moves_by_one_float_so_that_sums
     families = {name: metric.family for name, metric in ready.query.metrics.items()}
     assert families == {"total": ("paid", 0.0, math.nextafter(50.0, 0.0)), "known": ("paid", 0.0, 50.0)}
     assert len(set(ready.statistics)) == len(ready.statistics) == len(stage.statistics)
+
+
+@pytest.mark.parametrize("rows", [None, 1, 8])
+@pytest.mark.parametrize("partitions", [1, 4, 16])
+def test_each_candidate_of_the_bounds_is_run_at_the_planned_price_and_none_at_less(
+    partitions: int, rows: int | None
+) -> None:
+    of_rows = {"max_contributions_per_partition": 8}
+    if rows is not None:
+        of_rows = {"max_contributions_per_partition": "auto", "row_candidates": [1, 8]}
+    bounds = dp.ContributionBounds(max_partitions_contributed="auto", partition_candidates=[1, 4, 16], **of_rows)
+    listed, metrics = dp.PublicPartitions(keys=[("a",)]), {"rows": dp.Count(), "users": dp.PrivacyIdCount()}
+    query = dp.Query(privacy_unit="who", partition_by="k", partitions=listed, bounds=bounds, metrics=metrics)
+    stage = dp.Plan(epsilon=1.0, delta=1e-6, stages={"s": query})["s"]
+    ready = resolve.with_partitions(stage, partitions, rows)
+    assert (ready.layout.max_partitions, ready.layout.max_rows_per_partition) == (partitions, rows or 8)
+    assert ready.mechanisms == stage.mechanisms
+    assert [noise and noise.law for noise in ready.noises] == [noise and noise.law for noise in stage.noises]
+    assert not resolve.is_open(ready)
+    cheaper = tuple(
+        dataclasses.replace(record, **{field: getattr(record, field) // 400})
+        for record in stage.mechanisms
+        for field in ["l2_squared" if record.kind == "gaussian" else "l1"]
+    )
+    with pytest.raises(AssertionError, match="costs more than the plan says"):
+        resolve.with_partitions(dataclasses.replace(stage, mechanisms=cheaper), partitions, rows)

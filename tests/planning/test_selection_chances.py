@@ -1,10 +1,15 @@
 """How often partitions are kept, beside the laws of the noise and coins that are really drawn."""
 
+import dataclasses
+import math
+from typing import Any
+
 import numpy as np
 import pytest
 from scipy import stats
 
-from dp_pipelines.planning.selection_chances import Selected, Selects, selected
+import dp_pipelines as dp
+from dp_pipelines.planning.selection_chances import Selected, Selects, selected, selects_of
 from dp_pipelines.selection import truncated_geometric
 
 MEANS = np.array([0.0, 3.0, 40.0, 60.0, 95.0, 100.0, 104.0, 180.0])
@@ -85,3 +90,46 @@ def test_by_how_much_a_number_moves_that_depends_on_the_same_users(selects: Sele
     spread = np.average((units - wanted) ** 2, weights=mass)
     assert mean + variance * found.shift[0] == pytest.approx(wanted, abs=0.1)
     assert variance + variance**2 * found.narrowing[0] == pytest.approx(spread, rel=0.03)
+
+
+@pytest.mark.parametrize("mean", [70.0, 95.0, 100.0, 140.0])
+def test_the_compared_number_where_kept_has_the_moments_of_a_truncated_normal_law(mean: float) -> None:
+    found = selected(GAUSSIAN, np.array([mean]), np.array([16.0]))
+    stddev = math.hypot(GAUSSIAN.stddev, 4.0)
+    law = stats.truncnorm((GAUSSIAN.threshold - mean) / stddev, np.inf, loc=mean, scale=stddev)
+    assert found.mean[0] == pytest.approx(law.mean(), rel=1e-9)
+    assert found.square[0] == pytest.approx(law.moment(2), rel=1e-9)
+    assert found.square[0] - found.mean[0] ** 2 == pytest.approx(law.var(), rel=1e-6)
+
+
+@pytest.mark.parametrize("least", [1, 5])
+def test_fewer_units_than_the_least_are_never_kept_whatever_the_noise(least: int) -> None:
+    selects = dataclasses.replace(LAPLACE, threshold=-(10.0**6), min_users=least)
+    found = selected(selects, np.array([0.0, least - 1.0, float(least), least + 1.0]), np.zeros(4))
+    assert found.keep.tolist() == pytest.approx([0.0, 0.0, 1.0, 1.0])
+
+
+@pytest.mark.parametrize("strategy", ["truncated_geometric", "laplace", "gaussian", "weighted_gaussian"])
+def test_what_a_stage_selects_by_is_what_its_release_compares(strategy: Any) -> None:
+    query = dp.Query(
+        privacy_unit="who",
+        partition_by="k",
+        bounds=dp.ContributionBounds(max_partitions_contributed=4, max_contributions_per_partition=1),
+        metrics={"users": dp.PrivacyIdCount()},
+        partitions=dp.PrivatePartitions(strategy=strategy, min_users=1),
+    )
+    stage = dp.Plan(epsilon=1.0, delta=1e-6, stages={"s": query})["s"]
+    found = selects_of(stage)
+    assert found is not None
+    assert stage.selection is not None
+    assert found.law == {"truncated_geometric": "coin", "laplace": "laplace"}.get(strategy, "gaussian")
+    assert found.by_weight == (strategy == "weighted_gaussian")
+    assert found.released == (strategy in ("laplace", "gaussian"))
+    assert found.min_users == 1
+    if stage.selection.noise is None:
+        assert (found.epsilon, found.delta) == (stage.selection.epsilon, stage.selection.delta)
+    else:
+        # A number of whole steps is at least the threshold where the number before rounding is at least half a step below.
+        half = stage.selection.noise.unit * (0.0 if strategy == "laplace" else 0.5)
+        assert found.threshold == pytest.approx(stage.selection.threshold * stage.selection.noise.unit - half)
+        assert found.stddev == stage.selection.noise.stddev
