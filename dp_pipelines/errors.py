@@ -88,18 +88,30 @@ def _rebuild(cls: type[RequestError]) -> RequestError:
     return cls.__new__(cls)
 
 
+LONGEST_NAME = 60
+"""Characters of a name in a list; of a longer one, its beginning."""
+
+
+def _on_one_line(name: str) -> str:
+    """Return a name for a list: control and direction characters as escapes, cut to a length."""
+    text = name if name.isprintable() else repr(name)[1:-1]
+    return text if len(text) <= LONGEST_NAME else text[:LONGEST_NAME] + "…"
+
+
 def nearest(name: str, known: Iterable[str], what: str = "") -> str:
-    """A hint that names the nearest known name, or all of them where none is near.
+    r"""A hint that names the nearest known name, or the first of them where none is near, on one line.
 
     >>> nearest("colum", ["column", "kind"])
     "did you mean 'column'?"
     >>> nearest("x", ["column", "kind"], "known keys")
     'known keys: column, kind'
+    >>> print(nearest("x", ["a\nb", "long" * 50], "columns"))
+    columns: a\nb, longlonglonglonglonglonglonglonglonglonglonglonglonglonglong…
     """
     listed = [str(item) for item in known]
     folded = {item.casefold(): item for item in listed}
     close = difflib.get_close_matches(name.casefold(), folded, n=1, cutoff=0.6)
     if close:
         return f"did you mean {folded[close[0]]!r}?"
-    shown = ", ".join(listed[:12]) + (", ..." if len(listed) > 12 else "")
+    shown = ", ".join(map(_on_one_line, listed[:12])) + (", ..." if len(listed) > 12 else "")
     return f"{what or 'known'}: {shown}" if listed else ""
