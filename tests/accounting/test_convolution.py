@@ -105,8 +105,12 @@ def test_the_steepness_of_losses_that_thin_out_exponentially_is_one_more_than_th
 
 
 @pytest.mark.parametrize("theta", [1e-9, 1e-4, 1.0])
-def test_what_is_said_of_noise_covers_one_rounding_of_each_tilted_mass(theta: float) -> None:
-    part, window = composed(theta, 1)
-    # A delta at epsilon 0 weighs the error of each mass from 0 upwards by exp(log_z - theta * loss): Cauchy-Schwarz.
-    weights = np.exp(part.log_z - theta * part.interval * np.arange(10**6))
-    assert math.log(2.0**-53 * np.linalg.norm(part.values) * np.linalg.norm(weights)) <= window.log_noise
+@pytest.mark.parametrize("interval", [1e-4, 0.25])
+def test_what_is_said_of_noise_covers_one_rounding_of_each_tilted_mass(theta: float, interval: float) -> None:
+    part = Tilted.of(Failing(1.0), 1, interval, theta, -20.0)
+    window = compose([part], -20.0, 0.0)
+    assert window is not None
+    # A delta at epsilon 0 weighs the error of each mass from 0 upwards by exp(log_z - theta * loss): Cauchy-Schwarz, and a
+    # geometric series.
+    weights = part.log_z - math.log(-math.expm1(-2 * theta * interval)) / 2
+    assert math.log(2.0**-53 * np.linalg.norm(part.values)) + weights <= window.log_noise

@@ -50,6 +50,11 @@ def test_a_range_whose_middle_is_0_is_counted_from_there_already(end: float) -> 
 
 
 def test_another_range_of_the_column_decides_nothing() -> None:
+    mean = dp.Mean("paid", min_value=10, max_value=30)
+    bounds = dp.ContributionBounds(max_partitions_contributed=2, max_contributions_per_partition=2)
+    listed = dp.PublicPartitions(keys=[("a",)])
+    alone = dp.Query(privacy_unit="who", partition_by="k", bounds=bounds, metrics={"mean": mean}, partitions=listed)
+    assert centring_pays(alone, ("paid", 10.0, 30.0))
     assert not pays(10, 30, mean=dp.Mean("paid", min_value=10, max_value=31))
     assert pays(5, 6, total=dp.Sum("paid", min_value=10, max_value=30, stddev=10**6))
 
