@@ -242,6 +242,8 @@ def check(file: JobFile, given: Sequence[str], held: source_files.Source | None 
         used.setdefault(job.row_id)
     of_window = [window.column] if window is not None else []
     columns = tuple(dict.fromkeys(n for n in (*used, *rows.input_columns, *of_window) if n in source.schema.names))
+    if is_row_unit(job.unit):
+        columns += _to_count_rows(source, columns)
     return Request(
         file=file,
         values=values,
@@ -298,6 +300,14 @@ def _refuse_added_unit(file: JobFile, source: source_files.Source, unit: Sequenc
             raise file.error(("privacy_unit",), error)
 
 
+def _to_count_rows(source: source_files.Source, columns: Sequence[str]) -> tuple[str, ...]:
+    """Return a column of the files where nothing else of them is read: lines without a column that is read would be none."""
+    if source.added.of_files(columns):
+        return ()
+    own = [name for name in source.added.of_files(source.schema.names) if name not in source.missing]
+    return tuple(own[:1])
+
+
 def _refuse_row_numbers(
     file: JobFile,
     rows: RowExpressions,
@@ -312,7 +322,8 @@ def _refuse_row_numbers(
     """
     read: list[tuple[Path, Collection[str]]] = [(("where",), rows.where.columns if rows.where is not None else ())]
     read += [(("columns", item.name), item.columns) for item in rows.defined]
-    read += [(("stages", name), unit.expressions.input_columns) for name, unit in units.items()]
+    conditions = ((name, unit.expressions.where) for name, unit in units.items())
+    read += [(("stages", name, "where"), where.columns) for name, where in conditions if where is not None]
     read += [
         (("window",), () if window is None else (window.column,)),
         (("lookup",), () if joined is None else joined.on),

@@ -20,11 +20,12 @@ from dp_pipelines.jobs.run import made_up_columns, synthetic_rows
 from dp_pipelines.jobs.run.production import Production
 from dp_pipelines.jobs.run.run import PublishedRun, new_folder, plan_of
 from dp_pipelines.jobs.runners import engines, runner_rules
-from dp_pipelines.jobs.sources import declared_source, source_files
+from dp_pipelines.jobs.sources import added_columns, declared_source, source_files
 from dp_pipelines.jobs.spec.job_file import JobFile
 from dp_pipelines.jobs.sql.row_expressions import RowExpressions
 from dp_pipelines.jobs.terminal import silence
 from dp_pipelines.jobs.terminal.progress import Progress
+from dp_pipelines.query.row_unit import is_row_unit
 from dp_pipelines.release import manifest, staging
 from dp_pipelines.training.kept_draws import InMemory
 
@@ -84,7 +85,8 @@ def refuse_options(ledger: str | None, anchor: str | None, runner: str, run_id: 
 
 def _declared(file: JobFile) -> source_files.Source | None:
     """The schema that the job declares itself: the files need not be there. None: the files tell it."""
-    return declared_source.without_files(file.job.one_source("rows are made up for one"))
+    declared = declared_source.without_files(file.job.one_source("rows are made up for one"))
+    return added_columns.with_row_numbers(declared) if declared is not None and is_row_unit(file.job.unit) else declared
 
 
 def _made_up(request: Request, path: pathlib.Path) -> tuple[Request, tuple[str, ...]]:

@@ -42,10 +42,11 @@ def refuse_renamed(charge: "NewCharge") -> None:
         listed = ", ".join(f"{visible(old)} -> {visible(new)}" for old, new in renamed[:MOST_NAMED])
         more = f" and {len(renamed) - MOST_NAMED} more" if len(renamed) > MOST_NAMED else ""
         earlier = f"run {release_list.shown_id(released.run_id)!r} of {released.day}"
-        message = f"has only other names than {earlier}, and would be charged anew: {listed}{more}"
+        message = f"has a job file with only other names than that of {earlier}, and would be charged: {listed}{more}"
         hint = (
             "keep the names, write label: or title: for what readers see, and make the page again for free with `dp-pipelines "
-            "report FOLDER --job JOB --output page.html`; or give --as-new, which charges it"
+            "report FOLDER --job JOB --output page.html`; or give --as-new, which charges it, as other parameters or public "
+            "files may need"
         )
         raise RequestError(field="run", message=message, hint=hint)
 

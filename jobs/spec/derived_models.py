@@ -137,9 +137,8 @@ def check(stage: "Stage", derived: Mapping[str, DerivedModel]) -> None:
 def _check_total(stage: "Stage", name: str, field: str) -> None:
     """Refuse the total of a metric, or over rows, that is no total of what somebody asks for. Raises: RequestError."""
     listed = stage.partitions.public_sorted_file is not None
-    chosen = [
-        key for key, said in (("having", stage.having), ("limit", stage.limit), ("public_sorted_file", listed)) if said
-    ]
+    said = {"having": stage.having, "limit": stage.limit, "top": stage.top, "public_sorted_file": listed}
+    chosen = [key for key, choice in said.items() if choice]
     if stage.rollup is not None:
         message = f"names the total of {name!r} beside rollup:, whose groups share their noise with their total"
         raise RequestError(field=field, message=message, hint="put the finest groups into a stage without rollup")
@@ -150,6 +149,9 @@ def _check_total(stage: "Stage", name: str, field: str) -> None:
     if kind is None or kind.rolls_up != "sum":
         message = f"names the total of {name!r}, whose units may be in several groups and would count in each"
         raise RequestError(field=field, message=message, hint="name a count of rows or a sum")
+    if stage.metrics[name].build().scale is not None:
+        message = f"names the total of {name!r}, whose clamp and noise differ by group"
+        raise RequestError(field=field, message=message, hint="clamp all groups alike, or drop the total")
 
 
 def with_columns(derived: Collection[str], query: Query, released: pa.Schema) -> pa.Schema:

@@ -245,6 +245,7 @@ class Stage(OverUnits, DeclaredFields):
         best: BestPartitions | None
         compare: CompareModel | None
         kept: KeptModel | None
+        top: object | None
 
 
 AnyStage = Annotated[Stage | TrainStage | FederateStage | PateStage, Field(discriminator="kind")]

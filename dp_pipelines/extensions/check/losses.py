@@ -6,6 +6,7 @@ rows. Not covered: means, quantiles and other numbers that a limit may move eith
 """
 
 import math
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,6 +16,9 @@ from dp_pipelines.release.ranges import LAPLACE_BAR
 
 ENOUGH = 0.95
 """The least share of rows that a limit is proposed for, where one of those that were counted keeps it."""
+
+MOST = sys.float_info.max
+"""The largest number that is said."""
 
 PER_GROUP = "max_contributions_per_partition"
 
@@ -45,7 +49,13 @@ def losses(found: Mapping[str, Any], query: Query, planned: Mapping[str, Any]) -
         gaussian = "gaussian" in said["noise"]
         noise, each = stddev * (ERROR_BAR if gaussian else LAPLACE_BAR), whole * groups[1] / groups[0]
         missing = each * (1 - kept)
-        of_group = {"each": each, "missing": missing, "noise": noise, "bars": missing / noise}
+        # JSON has no infinity: of values at the end of what floats hold, the largest is said.
+        of_group = {
+            "each": min(each, MOST),
+            "missing": min(missing, MOST),
+            "noise": noise,
+            "bars": min(missing / noise, MOST),
+        }
         compared.append(
             {"metric": name, "share": 1 - kept, **of_group, **_cause(found, metric, clip, gaussian=gaussian)}
         )

@@ -20,6 +20,7 @@ import pyarrow.parquet
 from dp_pipelines.errors import RequestError
 from dp_pipelines.frozen import FrozenMapping
 from dp_pipelines.kernels.lattice import Floats
+from dp_pipelines.metrics import registry
 from dp_pipelines.query.range_columns import ENDS
 from dp_pipelines.release import finest_rows, ranges, shown_rows, staging
 from dp_pipelines.report.derived import formula, part_noise
@@ -40,6 +41,7 @@ NOISE_ENDS = ("noise_low", "noise_high")
 """What follows the name of a formula in the names of the columns with the interval of its noise."""
 
 CHOSEN_ROWS = "rows were chosen by their numbers, so that their total has no meaning of its own"
+OF_PEOPLE = "somebody may be in several groups, and would count in each of them in their total"
 OF_LEVELS = "groups of a rollup share their noise with their total"
 DIFFERING = "the noise of {name} differs by group"
 """Why there is no number of a formula that names a total."""
@@ -211,6 +213,10 @@ def _no_total(read: Formula, stage: Mapping[str, Any], totals: Mapping[str, Tota
         return CHOSEN_ROWS
     if finest_rows.is_rollup(stage):
         return OF_LEVELS
+    entries = mapping(stage.get("metrics"))
+    kinds = {name: registry.of_kind(mapping(entries.get(name)).get("kind")) for name in read.totals}
+    if any(kind is None or kind.rolls_up != "sum" for kind in kinds.values()):
+        return OF_PEOPLE
     missing = (MISSING.format(name=name) for name in read.totals if name not in totals)
     differing = (DIFFERING.format(name=name) for name in read.metrics if name in totals and not totals[name].alike)
     return next(missing, "") or next(differing, "")

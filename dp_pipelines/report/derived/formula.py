@@ -347,11 +347,11 @@ def read(text: str) -> Formula:
     root = reader.sum(0)
     reader.refuse_more()
     formula = Formula(text, root)
-    named = list(root.names())
+    named = [plain(name) for name in root.names()]  # a total holds the noise of its group
     twice = next((name for name in named if named.count(name) > 1), None)
     # Where such a formula turns, as `a * a` does at 0, all draws lie to one side of the truth: no interval of draws holds it.
     if twice is not None and formula.quotient() is None:
-        message = f"uses {plain(twice)!r} twice, and is no sum of metrics divided by a sum of metrics"
+        message = f"uses {twice!r} twice, and is no sum of metrics divided by a sum of metrics"
         hint = "no interval of its noise is known: publish the parts, and compute it from them"
         raise RequestError(field="", message=message, hint=hint)
     if not formula.names:

@@ -159,3 +159,15 @@ def test_the_page_has_what_is_cut_off_beside_the_noise_and_no_sum_of_a_quantile(
     clips = {clip["metric"]: clip for clip in profile["stages"][0]["clips"]}
     assert "sum_kept" in clips["typical"]
     assert "sum_kept" not in clips["half"]
+
+
+def test_a_number_at_the_end_of_what_floats_hold_ends_no_check(tmp_path: pathlib.Path, call: Call) -> None:
+    """One row must not decide how the command ends: JSON has no infinity."""
+    metrics = {"paid": {"kind": "sum", "column": "price", "min_value": 0, "max_value": 0.001}}
+    for number, price in enumerate((5.0, 1.5e308)):
+        table = pa.table({"customer": range(300), "week": [0] * 300, "price": [price] + [5.0] * 299})
+        made = tmp_path / str(number)
+        made.mkdir()
+        pa.parquet.write_table(table, made / "rows.parquet")
+        (loss,) = losses(call, job(made, metrics=metrics)).values()
+        assert 0 < loss["bars"] < float("inf")

@@ -183,6 +183,7 @@ def test_a_share_of_the_total_is_published_and_may_be_added_later(shop: Shop, ca
         ({"rollup": [[], ["product"]]}, "beside rollup:, whose groups share their noise with their total"),
         ({"order_by": "orders desc", "limit": 2}, "and limit: chooses rows by their numbers"),
         ({"having": "orders > 5"}, "and having: chooses rows by their numbers"),
+        ({"top": {"k": 2, "by": "orders"}}, "and top: chooses rows by their numbers"),
     ],
 )
 def test_a_share_of_what_is_no_total_is_refused(shop: Shop, call: Call, changes: dict[str, Any], words: str) -> None:

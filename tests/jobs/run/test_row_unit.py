@@ -173,7 +173,7 @@ TOTAL = {"all": {"kind": "aggregate", "partition_by": [], "metrics": METRICS}}
         ({"columns": {ROW_UNIT: "price"}}, "columns"),
         ({"stages": {"s": stage(partition_by=[ROW_UNIT], bounds="auto")}}, "stages.s.partition_by"),
         ({"stages": {"s": stage(metrics=OF_NUMBERS, bounds="auto")}}, "stages.s.metrics.m"),
-        ({"stages": {"s": stage(where=f'"{ROW_UNIT}" > 3', bounds="auto")}}, "stages.s"),
+        ({"stages": {"s": stage(where=f'"{ROW_UNIT}" > 3', bounds="auto")}}, "stages.s.where"),
         ({"stages": {"s": stage(unit_columns={"n": "count(*) OVER ()"}, bounds="auto")}}, "stages.s.unit_columns"),
         ({"stages": {"s": stage(bounds={"max_contributions": 2})}}, "stages.s.bounds"),
         ({"stages": {"s": stage(bounds={"max_partitions_contributed": 2})}}, "stages.s.bounds"),
@@ -221,10 +221,51 @@ def test_a_second_run_gives_the_release_of_the_first_and_costs_nothing(tmp_path:
     assert len(listed) == 2  # a heading, and one release
 
 
-def test_made_up_rows_stand_for_people_too(tmp_path: pathlib.Path, call: Call) -> None:
-    path = job(tmp_path, written(tmp_path, "parquet"))
+@pytest.mark.parametrize("form", ["parquet", "csv", "jsonl"])
+def test_made_up_rows_stand_for_people_too(tmp_path: pathlib.Path, call: Call, form: str) -> None:
+    path = job(tmp_path, written(tmp_path, form))
     said = call("run", path, "--synthetic", "--output", tmp_path / "made-up")
     assert said.code == 0, said.err
+
+
+@pytest.mark.parametrize("form", ["parquet", "csv", "jsonl"])
+def test_rows_count_where_no_column_of_the_files_is_read(tmp_path: pathlib.Path, call: Call, form: str) -> None:
+    counted = {"rows": {"kind": "count"}, "people": {"kind": "privacy_id_count"}}
+    stages = {"all": {"kind": "aggregate", "partition_by": [], "metrics": counted}}
+    path = job(tmp_path, written(tmp_path, form), stages=stages)
+    said = call("run", path, "--output", tmp_path / "out", "--ledger", "none")
+    assert said.code == 0, said.err
+    (row,) = pa.parquet.read_table(tmp_path / "out" / "all.parquet").to_pylist()
+    assert abs(row["rows"] - COPIES) < 40  # of Laplace noise below 1, beyond 40 with a probability below 1e-15
+    assert abs(row["people"] - COPIES) < 40
+
+
+@pytest.mark.parametrize("form", ["parquet", "csv"])
+def test_rows_count_where_folders_say_all_that_is_read(tmp_path: pathlib.Path, call: Call, form: str) -> None:
+    true = {"a": 500, "b": 700}
+    for region, rows in true.items():
+        folder = tmp_path / "data" / f"place={region}"
+        folder.mkdir(parents=True)
+        table = pa.table({"price": np.full(rows, 5.0)})
+        (pa.parquet.write_table if form == "parquet" else pa.csv.write_csv)(table, folder / f"part.{form}")
+    source = {form: "data", "hive": {"place": "string"}} | (
+        {} if form == "parquet" else {"types": {"price": "float64"}}
+    )
+    stages = {"all": {"kind": "aggregate", "partition_by": ["place"], "metrics": {"rows": {"kind": "count"}}}}
+    said = call("run", job(tmp_path, source, stages=stages), "--output", tmp_path / "out", "--ledger", "none")
+    assert said.code == 0, said.err
+    table = pa.parquet.read_table(tmp_path / "out" / "all.parquet")
+    found = dict(zip(table.column("place").to_pylist(), table.column("rows").to_pylist(), strict=True))
+    assert all(abs(found[region] - rows) < 40 for region, rows in true.items())
+
+
+def test_a_stage_may_filter_its_rows(tmp_path: pathlib.Path, call: Call) -> None:
+    stages = {"all": {"kind": "aggregate", "partition_by": ["region"], "where": "region = 'north'", "metrics": METRICS}}
+    path = job(tmp_path, written(tmp_path, "csv"), stages=stages)
+    said = call("run", path, "--output", tmp_path / "out", "--ledger", "none")
+    assert said.code == 0, said.err
+    (row,) = pa.parquet.read_table(tmp_path / "out" / "all.parquet").to_pylist()
+    assert abs(row["rows"] - COPIES // 3) < 40
 
 
 def test_init_writes_such_a_job(tmp_path: pathlib.Path, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -178,6 +178,21 @@ def test_totals_of_anything_else_are_refused(text: str) -> None:
         formula.read(text)
 
 
+@pytest.mark.parametrize("text", ["orders * total(orders)", "orders * total(revenue) + 1 / total(orders)"])
+def test_a_group_and_its_total_are_one_metric_that_is_used_twice(text: str) -> None:
+    with pytest.raises(RequestError, match="uses 'orders' twice"):
+        formula.read(text)
+
+
+def test_the_total_of_people_gives_no_number(tmp_path: pathlib.Path) -> None:
+    rows = pa.table({"product": list("ab"), "orders": [100.0, 300.0], "orders_stddev": [6.0] * 2})
+    pa.parquet.write_table(rows, tmp_path / "rows.parquet")
+    said = stage(metrics={"orders": entry("privacy_id_count", 6.0, "units")})
+    formulas = {"share": "orders / total(orders)"}
+    told = derived_columns.write(tmp_path / "rows.parquet", tmp_path / "made.parquet", said, formulas)
+    assert told["share"]["why"] == derived_columns.OF_PEOPLE
+
+
 def test_a_metric_may_be_called_total() -> None:
     assert formula.read("total / orders").metrics == ("total", "orders")
     assert formula.read('"total" * (2)').metrics == ("total",)
