@@ -89,7 +89,7 @@ class Derived:
     noise: part_noise.PartNoise | str
     cut: "CutOff | None"
     how: Mapping[str, Any]
-    totals: "Mapping[str, Total]" = dataclasses.field(default_factory=dict)
+    totals: "Mapping[str, SumOfRows]" = dataclasses.field(default_factory=dict)
 
     def columns(self, table: pa.Table) -> list[Floats]:
         """Return its numbers: the value, both ends of the noise, the estimate and both ends of the range; NaN for none.
@@ -114,7 +114,7 @@ class Derived:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Total:
+class SumOfRows:
     """The total of a metric over the rows of a table.
 
     Args:
@@ -173,7 +173,7 @@ def of_stage(
     stage: Mapping[str, Any],
     formulas: Mapping[str, str],
     columns: Collection[str],
-    totals: Mapping[str, Total] = FrozenMapping({}),
+    totals: Mapping[str, SumOfRows] = FrozenMapping({}),
 ) -> list[Derived]:
     """Return what formulas become over the table of a stage.
 
@@ -207,7 +207,7 @@ def of_stage(
     return found
 
 
-def _no_total(read: Formula, stage: Mapping[str, Any], totals: Mapping[str, Total]) -> str:
+def _no_total(read: Formula, stage: Mapping[str, Any], totals: Mapping[str, SumOfRows]) -> str:
     """Return why a formula with totals has no number; empty where it has one."""
     if shown_rows.are_chosen(stage):
         return CHOSEN_ROWS
@@ -222,7 +222,7 @@ def _no_total(read: Formula, stage: Mapping[str, Any], totals: Mapping[str, Tota
     return next(missing, "") or next(differing, "")
 
 
-def _with_totals(noise: part_noise.PartNoise, read: Formula, totals: Mapping[str, Total]) -> part_noise.PartNoise:
+def _with_totals(noise: part_noise.PartNoise, read: Formula, totals: Mapping[str, SumOfRows]) -> part_noise.PartNoise:
     """Return the noise of the names of a formula, in their order in it."""
     groups = max(totals[read.totals[0]].rows, 1)
     both = part_noise.with_totals(noise, read.metrics, read.totals, groups)
@@ -309,7 +309,9 @@ def write(
     return {one.name: dict(one.how) for one in derived}
 
 
-def _totals(file: pa.parquet.ParquetFile, formulas: Mapping[str, str], columns: Collection[str]) -> dict[str, Total]:
+def _totals(
+    file: pa.parquet.ParquetFile, formulas: Mapping[str, str], columns: Collection[str]
+) -> dict[str, SumOfRows]:
     """Return the totals of the metrics of formulas that name a total, as far as the table has them."""
     read = [one for text_of_it in formulas.values() if (one := formula.read(text_of_it)).totals]
     names = [name for name in dict.fromkeys(name for one in read for name in one.metrics) if name in columns]
@@ -321,7 +323,7 @@ def _totals(file: pa.parquet.ParquetFile, formulas: Mapping[str, str], columns: 
         values, stddevs = (_floats(pair.column(column)) for column in (name, f"{name}_stddev"))
         alike = bool(stddevs.max() - stddevs.min() <= ALIKE * stddevs.max())
         stddev = math.sqrt(float((stddevs**2).sum()))
-        found[name] = Total(value=float(values.sum()), stddev=stddev, rows=len(values), alike=alike)
+        found[name] = SumOfRows(value=float(values.sum()), stddev=stddev, rows=len(values), alike=alike)
     return found
 
 

@@ -17,7 +17,7 @@ import pytest
 from dp_pipelines.errors import RequestError
 from dp_pipelines.kernels.lattice import Floats
 from dp_pipelines.report.derived import derived_columns, formula, part_noise
-from dp_pipelines.report.derived.derived_columns import Total
+from dp_pipelines.report.derived.derived_columns import SumOfRows
 from dp_pipelines.report.derived.intervals import interval_of
 from dp_pipelines.report.derived.part_noise import PartNoise
 from tests.report.derived.test_derived_columns import KEPT, entry, stage
@@ -35,7 +35,7 @@ def described(law: str) -> dict[str, Any]:
 
 
 def noise_of(text: str, law: str, groups: int) -> PartNoise:
-    totals = {name: Total(value=1.0, stddev=1.0, rows=groups, alike=True) for name in SPREAD}
+    totals = {name: SumOfRows(value=1.0, stddev=1.0, rows=groups, alike=True) for name in SPREAD}
     columns = [*SPREAD, *(f"{name}_stddev" for name in SPREAD)]
     (derived,) = derived_columns.of_stage(described(law), {"share": text}, columns, totals)
     assert isinstance(derived.noise, PartNoise)
@@ -160,7 +160,7 @@ def test_a_share_has_the_range_of_its_number_over_the_same_part_of_the_total() -
     said = stage(kept={})
     said["metrics"]["orders"]["kept"] = KEPT
     rows = pa.table({"product": list("ab"), "orders": [1e5, 3e5], "orders_stddev": [5.0] * 2})
-    total = {"orders": Total(value=4e5, stddev=5.0 * math.sqrt(2), rows=2, alike=True)}
+    total = {"orders": SumOfRows(value=4e5, stddev=5.0 * math.sqrt(2), rows=2, alike=True)}
     (one,) = derived_columns.of_stage(said, {"share": "orders / total(orders)"}, rows.column_names, total)
     found = derived_columns.added(rows, [one], ranged=True)
     estimate, low, high = (found.column(f"share_{end}")[0].as_py() for end in ("estimate", "low", "high"))
