@@ -49,7 +49,6 @@ from dp_pipelines.jobs.spec.output_models import OutputsModel, with_outputs
 from dp_pipelines.jobs.spec.party_models import PartiesModel
 from dp_pipelines.jobs.spec.presentation import Description, Title
 from dp_pipelines.jobs.spec.public_keys import PublicKeys
-from dp_pipelines.jobs.spec.row_unit_rules import refuse_beside_row_unit
 from dp_pipelines.jobs.spec.source_models import LookupModel, SomeLookups, SourceModel, with_readers
 from dp_pipelines.jobs.spec.table_models import (
     JoinModel,
@@ -57,6 +56,7 @@ from dp_pipelines.jobs.spec.table_models import (
     UnitNames,
     check_tables,
     listed_lookups,
+    refuse_beside_row_unit,
     unit_of_rows,
 )
 from dp_pipelines.jobs.spec.train_models import FederateStage, PateStage, TrainStage

@@ -5,7 +5,7 @@ a join's condition, and has as many columns in each table; every table is used. 
 tell (`jobs.request.joined_tables`).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
@@ -251,3 +251,36 @@ def _check_unit(unit: Unit, tables: Sequence[str], join: JoinModel | None) -> No
             if column in unit_of_rows(unit, table):
                 message = f"names {column!r}, a column of the privacy unit, which is always part of the join"
                 raise RequestError(field="join.on", message=message, hint="drop it")
+
+
+def refuse_beside_row_unit(
+    *,
+    tables: object | None,
+    row_id: str | None,
+    parties: object | None,
+    lookups: Mapping[str, LookupModel],
+    unit_columns: Mapping[str, Mapping[str, str]],
+    others: Collection[str],
+) -> None:
+    """Refuse what a job cannot have whose privacy unit is one row (`privacy_unit: {row: true}`).
+
+    Of one row nothing makes several, nothing looks at all rows of a unit, and nothing splits units by a hash of their number:
+    it depends on the rows before it, so that a row that is removed would move others.
+
+    Args:
+        tables, row_id, parties: of the job; None: it has none.
+        lookups: by place.
+        unit_columns: by stage.
+        others: the stages that are no aggregates.
+
+    Raises:
+        RequestError: by field.
+    """
+    found = [key for value, key in ((tables, "tables"), (row_id, "row_id"), (parties, "parties")) if value is not None]
+    found += [place for place, table in lookups.items() if table.max_rows_per_key > 1]
+    found += [f"stages.{name}.kind" for name in others]
+    found += [f"stages.{name}.unit_columns" for name, columns in unit_columns.items() if columns]
+    for field in found:
+        message = "cannot be combined with privacy_unit: {row: true}, whose units have one row each and no other name"
+        hint = "name the column of the privacy unit, or drop this"
+        raise RequestError(field=field, message=message, hint=hint)
