@@ -188,7 +188,7 @@ def holds(folder: pathlib.Path, listed: Mapping[str, Any]) -> bool:
 def unit_in_words(columns: Sequence[str]) -> str:
     """The privacy unit as a reader understands it.
 
-    >>> unit_in_words(["customer_id"]), unit_in_words(["customer_id", "week"]), unit_in_words([ROW_UNIT])
+    >>> unit_in_words(["customer_id"]), unit_in_words(["customer_id", "week"]), unit_in_words(["(row)"])
     ('value of customer_id', 'combination of customer_id and week', 'row')
     """
     if is_row_unit(columns):

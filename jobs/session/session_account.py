@@ -12,6 +12,7 @@ import pathlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from dp_pipelines.accounting.shown_costs import number
 from dp_pipelines.errors import RequestError
 from dp_pipelines.ledger import default_places, export, places, sources
 from dp_pipelines.ledger.entries import Account, Cost
@@ -32,7 +33,7 @@ class SessionBudget:
 
     def __repr__(self) -> str:
         """Return it rounded for people; the fields have all digits."""
-        return f"{type(self).__name__}(epsilon={self.epsilon:.4g}, delta={self.delta:.4g})"
+        return f"{type(self).__name__}(epsilon={number(self.epsilon)}, delta={number(self.delta)})"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

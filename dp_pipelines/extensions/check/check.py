@@ -19,7 +19,7 @@ import pyarrow.parquet
 from dp_pipelines.extensions.check import check_graph, findings, late_rows, profile_page
 from dp_pipelines.extensions.check.advice import advice
 from dp_pipelines.extensions.check.findings import ProfiledTable, ProfiledUnits
-from dp_pipelines.extensions.check.late_rows import Released
+from dp_pipelines.extensions.check.late_rows import EarlierRuns
 from dp_pipelines.extensions.check.losses import losses
 from dp_pipelines.extensions.check.notes import Fact, read_notes
 from dp_pipelines.jobs.request import request as requests
@@ -126,7 +126,7 @@ def _aggregate(request: Request, plan: Plan) -> dict[str, StagePlan]:
 
 @quoting_nothing("the results could not be written")
 def _write(
-    request: Request, plan: Plan, notes: pathlib.Path, folder: pathlib.Path, date: str, before: Released | None
+    request: Request, plan: Plan, notes: pathlib.Path, folder: pathlib.Path, date: str, before: EarlierRuns | None
 ) -> None:
     """Write both files.
 
@@ -147,7 +147,7 @@ def _write(
 
 
 def profile_of(
-    request: Request, plan: Plan, facts: Mapping[Fact, float], date: str, before: Released | None = None
+    request: Request, plan: Plan, facts: Mapping[Fact, float], date: str, before: EarlierRuns | None = None
 ) -> dict[str, Any]:
     """What the notes say, as JSON values.
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from dp_pipelines.extensions.check import late_rows
 from dp_pipelines.extensions.check.bound_shares import ProfiledClip, ProfiledStage
-from dp_pipelines.extensions.check.late_rows import Released
+from dp_pipelines.extensions.check.late_rows import EarlierRuns
 from dp_pipelines.extensions.check.notes import Fact
 from dp_pipelines.steps.unbounded_rows import SIZES
 
@@ -107,7 +107,7 @@ def of_table(facts: Facts, table: ProfiledTable) -> dict[str, Any]:
     return found | {"columns": columns}
 
 
-def of_released(facts: Facts, found: Released) -> dict[str, Any]:
+def of_released(facts: Facts, found: EarlierRuns) -> dict[str, Any]:
     """Say which releases the window of a run has, and how many rows came after them.
 
     Args:

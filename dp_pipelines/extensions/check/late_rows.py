@@ -20,7 +20,7 @@ NAME = "__dp_late"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Released:
+class EarlierRuns:
     """Earlier runs of the window that a job would read.
 
     Args:
@@ -38,7 +38,7 @@ class Released:
     source: Source | None
 
 
-def released(request: Request, runs: Sequence[Run]) -> Released | None:
+def released(request: Request, runs: Sequence[Run]) -> EarlierRuns | None:
     """Return what is known of earlier runs of the request's window; None if there are none.
 
     Args:
@@ -59,7 +59,7 @@ def released(request: Request, runs: Sequence[Run]) -> Released | None:
     last = runs[-1]
     day = release_list.time_of_draw(last)[:10]
     run = release_list.shown_id(last.run_id)
-    return Released(run=run, day=day, runs=len(runs), names=names, source=source)
+    return EarlierRuns(run=run, day=day, runs=len(runs), names=names, source=source)
 
 
 def sentences(late: Mapping[str, Any]) -> Iterator[tuple[float, str]]:
