@@ -40,6 +40,19 @@ MOST_UNSEEN = 0.15
 LAPLACE_BAR = math.log(20) / math.sqrt(2)
 """The 97.5% point of Laplace noise, in standard deviations."""
 
+
+def deviations_in_bar(law: str) -> float:
+    """Return half the length of an error bar of one law of noise, in standard deviations.
+
+    Args:
+        law: as manifests and plans name it.
+
+    >>> deviations_in_bar("gaussian"), round(deviations_in_bar("laplace"), 3)
+    (1.96, 2.118)
+    """
+    return LAPLACE_BAR if "laplace" in law else ERROR_BAR
+
+
 FACTOR_BITS = 12
 """Estimates are counted numbers times a multiple of 2**-12: of so few digits that estimates of parts add up exactly, if the
 counted numbers and their sum have 40 binary digits or fewer, as rows, and sums in steps of their noise, have."""
@@ -192,7 +205,7 @@ class MetricRange:
     @property
     def bar(self) -> float:
         """Half the length of an error bar, in standard deviations."""
-        return LAPLACE_BAR if "laplace" in self.law else ERROR_BAR
+        return deviations_in_bar(self.law)
 
     def of(self, values: Floats, stddevs: Floats, totals: Flags, above: Flags, others: Flags) -> Ranges:
         """Return the ranges of the rows of a table.

@@ -6,7 +6,7 @@ metric elsewhere too, such as in `having`; these differ in more than names.
 """
 
 import collections
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from dp_pipelines.errors import RequestError
@@ -68,8 +68,9 @@ def names_that_differ(before: Mapping[str, str], after: Mapping[str, str]) -> li
     old, new = ({to_path(key): text for key, text in fields.items()} for fields in (before, after))
     if _outside(old) != _outside(new):
         return []
-    paired = _paired(_stages(old), _stages(new))
-    return [] if paired is None else list(paired)
+    stages = _parts(old, "stages"), _parts(new, "stages")
+    contents, new_contents = (collections.Counter(map(_of_stage, of.values())) for of in stages)
+    return list(_names(*stages)) if contents == new_contents else []
 
 
 def _outside(fields: Fields) -> dict[Path, str]:
@@ -77,64 +78,49 @@ def _outside(fields: Fields) -> dict[Path, str]:
     return {path: text for path, text in fields.items() if path[:1] != ("stages",)}
 
 
-def _stages(fields: Fields) -> dict[Path, Fields]:
-    """Return the fields of each stage, by its path, with the paths below it."""
+def _parts(fields: Fields, key: str) -> dict[Path, Fields]:
+    """Return the fields of each stage or metric, by its path, with the paths below it.
+
+    Args:
+        fields: of a job, or of a stage.
+        key: `stages` or `metrics`.
+    """
     found: dict[Path, dict[Path, str]] = collections.defaultdict(dict)
     for path, text in fields.items():
-        if path[:1] == ("stages",):
+        if path[:1] == (key,) and len(path) > 1:
             found[path[:2]][path[2:]] = text
     return dict(found)
 
 
-def _metrics(stage: Fields) -> dict[Path, Fields]:
-    found: dict[Path, dict[Path, str]] = collections.defaultdict(dict)
-    for path, text in stage.items():
-        if path[:1] == ("metrics",) and len(path) > 1:
-            found[path[:2]][path[2:]] = text
-    return dict(found)
+def _of_metric(metric: Fields) -> Content:
+    """Return what a metric says."""
+    return frozenset(metric.items())
 
 
-def _content(stage: Fields) -> Content:
+def _of_stage(stage: Fields) -> Content:
     """Return what a stage says, with its metrics by what they are."""
-    counted = collections.Counter(frozenset(metric.items()) for metric in _metrics(stage).values())
+    counted = collections.Counter(_of_metric(metric) for metric in _parts(stage, "metrics").values())
     rest = {path: text for path, text in stage.items() if path[:1] != ("metrics",) or len(path) < 2}
     return frozenset([*rest.items(), (("metrics",), frozenset(counted.items()))])
 
 
-def _paired(old: Mapping[Path, Fields], new: Mapping[Path, Fields]) -> Iterator[tuple[str, str]] | None:
-    """Return the names that differ of stages that are the same; None if some have no like."""
-    of_old, of_new = _by_content(old), _by_content(new)
-    if {content: len(paths) for content, paths in of_old.items()} != {c: len(paths) for c, paths in of_new.items()}:
-        return None
-    return _names(old, new, of_old, of_new)
-
-
-def _by_content(stages: Mapping[Path, Fields]) -> dict[Content, list[Path]]:
+def _alike(parts: Mapping[Path, Fields], content: Callable[[Fields], Content]) -> dict[Content, list[Path]]:
+    """Return the paths of stages or metrics by what they say, in order."""
     found: dict[Content, list[Path]] = collections.defaultdict(list)
-    for path in sorted(stages):
-        found[_content(stages[path])].append(path)
+    for path in sorted(parts):
+        found[content(parts[path])].append(path)
     return dict(found)
 
 
-def _names(
-    old: Mapping[Path, Fields],
-    new: Mapping[Path, Fields],
-    of_old: Mapping[Content, list[Path]],
-    of_new: Mapping[Content, list[Path]],
-) -> Iterator[tuple[str, str]]:
-    for content, paths in of_old.items():
+def _names(old: Mapping[Path, Fields], new: Mapping[Path, Fields]) -> Iterator[tuple[str, str]]:
+    """Yield the names that differ of stages of which each has its like."""
+    of_new = _alike(new, _of_stage)
+    for content, paths in _alike(old, _of_stage).items():
         for before, after in zip(paths, of_new[content], strict=True):
             if before != after:
                 yield to_key(before), to_key(after)
-            metrics = [_by_metric(stages[path]) for stages, path in ((old, before), (new, after))]
+            metrics = [_alike(_parts(of[path], "metrics"), _of_metric) for of, path in ((old, before), (new, after))]
             for said, names in metrics[0].items():
                 for name, other in zip(names, metrics[1][said], strict=True):
                     if name != other:
                         yield to_key((*before, *name)), to_key((*after, *other))
-
-
-def _by_metric(stage: Fields) -> dict[frozenset[tuple[Path, str]], list[Path]]:
-    found: dict[frozenset[tuple[Path, str]], list[Path]] = collections.defaultdict(list)
-    for path, metric in sorted(_metrics(stage).items()):
-        found[frozenset(metric.items())].append(path)
-    return dict(found)

@@ -29,9 +29,8 @@ from dp_pipelines.jobs.terminal.model_lines import print_model
 from dp_pipelines.jobs.terminal.released_rows import notes_of, print_stage, shown
 from dp_pipelines.planning import power
 from dp_pipelines.query.row_unit import ROW
-from dp_pipelines.release.ranges import LAPLACE_BAR
+from dp_pipelines.release.ranges import deviations_in_bar
 from dp_pipelines.report.compare_text import hidden_tables
-from dp_pipelines.report.numbers import ERROR_BAR
 from dp_pipelines.report.words.unit_name import unit_name
 
 if TYPE_CHECKING:
@@ -288,7 +287,7 @@ def _example(stage: Mapping[str, Any], metric: Mapping[str, Any]) -> str:
     multiple = metric.get("stddev_multiple")
     if multiple is None or "clamp" in metric:
         return ""
-    bar = multiple * (LAPLACE_BAR if "laplace" in metric["noise"] else ERROR_BAR)
+    bar = multiple * deviations_in_bar(metric["noise"])
     bars, usual, least = [bar, bar], [], []
     for factor in filter(None, (metric.get("grows_with") or "").split(" * ")):
         of_rows = factor == "max_contributions_per_partition"

@@ -10,9 +10,9 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from dp_pipelines.metrics.base import ERROR_BAR, Metric
+from dp_pipelines.metrics.base import Metric
 from dp_pipelines.query.query import Query
-from dp_pipelines.release.ranges import LAPLACE_BAR
+from dp_pipelines.release.ranges import deviations_in_bar
 
 ENOUGH = 0.95
 """The least share of rows that a limit is proposed for, where one of those that were counted keeps it."""
@@ -47,7 +47,7 @@ def losses(found: Mapping[str, Any], query: Query, planned: Mapping[str, Any]) -
         if not isinstance(stddev, float) or not 0 < stddev < math.inf:
             continue
         gaussian = "gaussian" in said["noise"]
-        noise, each = stddev * (ERROR_BAR if gaussian else LAPLACE_BAR), whole * groups[1] / groups[0]
+        noise, each = stddev * deviations_in_bar(said["noise"]), whole * groups[1] / groups[0]
         missing = each * (1 - kept)
         # JSON has no infinity: of values at the end of what floats hold, the largest is said.
         of_group = {

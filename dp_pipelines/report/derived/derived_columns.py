@@ -319,11 +319,13 @@ def _totals(
     for name in names if file.metadata.num_rows else ():
         if f"{name}_stddev" not in columns:
             continue
-        pair = file.read(columns=[name, f"{name}_stddev"])
-        values, stddevs = (_floats(pair.column(column)) for column in (name, f"{name}_stddev"))
-        alike = bool(stddevs.max() - stddevs.min() <= ALIKE * stddevs.max())
-        stddev = math.sqrt(float((stddevs**2).sum()))
-        found[name] = SumOfRows(value=float(values.sum()), stddev=stddev, rows=len(values), alike=alike)
+        value, variance, least, most = 0.0, 0.0, math.inf, 0.0
+        for batch in file.iter_batches(columns=[name, f"{name}_stddev"]):  # the table need not fit into memory
+            values, stddevs = (_floats(pa.chunked_array([column])) for column in batch.columns)
+            value, variance = value + float(values.sum()), variance + float((stddevs**2).sum())
+            least, most = min(least, float(stddevs.min())), max(most, float(stddevs.max()))
+        alike = most - least <= ALIKE * most
+        found[name] = SumOfRows(value=value, stddev=math.sqrt(variance), rows=file.metadata.num_rows, alike=alike)
     return found
 
 
