@@ -397,7 +397,7 @@ def _run(given: argparse.Namespace, rest: list[str]) -> int:
                 ledger=given.ledger, runner=given.runner, anchor=given.anchor,
             )  # fmt: skip
         elif given.synthetic:
-            from dp_pipelines.jobs.run import made_up_run
+            from dp_pipelines.jobs.made_up import made_up_run
 
             made_up_run.refuse_options(given.ledger, given.anchor, given.runner, given.run_id)
             published = made_up_run.run(file, given.output, given=given.param, arguments=rest)

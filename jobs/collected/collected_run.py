@@ -10,30 +10,29 @@ import contextlib
 import dataclasses
 import functools
 import pathlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs.collected import collected_plan
 from dp_pipelines.jobs.collected.collected_request import CollectedRequest
-from dp_pipelines.jobs.run import unledgered_run
-from dp_pipelines.jobs.run.looks import Look
+from dp_pipelines.jobs.run import driver
+from dp_pipelines.jobs.run.driver import RunAttempt, RunFacts, RunRequest
 from dp_pipelines.jobs.run.pipelines import RunFailed, quoting_nothing, wait
 from dp_pipelines.jobs.run.run import NO_LEDGER, PublishedRun, new_folder
+from dp_pipelines.jobs.run.standing_release import release_at
 from dp_pipelines.jobs.run.tables_read import CountFiles
 from dp_pipelines.jobs.runners import doctor, engines, orphaned_jobs, processes, runner_rules
 from dp_pipelines.jobs.sources.read_source import rows_of
 from dp_pipelines.jobs.terminal import silence
 from dp_pipelines.jobs.terminal.progress import Progress
 from dp_pipelines.kernels import sizes
-from dp_pipelines.ledger.entries import EngineJob, Run
+from dp_pipelines.ledger.entries import Run
 from dp_pipelines.release import manifest, staging
 from dp_pipelines.steps.collected import estimated, one_of_each
 from dp_pipelines.steps.write_stage import WriteStage, written
-from dp_pipelines.training.kept_draws import Draws, InMemory
 
 if TYPE_CHECKING:
-    from dp_pipelines.jobs.run.previous_release import PreviousRelease
     from dp_pipelines.ledger.ledger import Ledger
 
 NOT_COVERED = (
@@ -90,77 +89,63 @@ def run(
     ):
         tell = progress.note
         engine = until_the_end.enter_context(engines.engine(runner, arguments, tell))
-        stop = functools.partial(orphaned_jobs.stop, tell=tell)
         if ledger == NO_LEDGER:
             doctor.refuse_unready(engine, target, tell)
-            return _unaccounted(Estimation(request, run_id or request.digest[:24], engine, progress), target, stop)
-        from dp_pipelines.jobs.collected.answers_book import AnswersBook  # loads SQLAlchemy
-        from dp_pipelines.jobs.run import ledgered_run
+            again = driver.carry_out(_run_of(request, run_id or request.digest[:24], engine, progress, target), None)
+        else:
+            from dp_pipelines.jobs.collected.answers_book import AnswersBook  # loads SQLAlchemy
 
-        progress.show("opening the ledger")
-        with AnswersBook(request, ledger, tell, anchor=anchor) as book:
-            name, account = run_id or book.run_id(standing), request.file.job.dataset
-            ledgered_run.release_at(target, name, account, request.asked, request.digest)
-            if not book.committed(name):
-                staging.refuse_existing(target)
-                doctor.refuse_unready(engine, target, tell)
-            estimation = Estimation(request, name, engine, progress)
-            work = ledgered_run.Work(
-                account=account,
-                run_id=name,
-                window="",
-                plan=request.asked,
-                asked=request.asked,
-                content=request.digest,
-                admit=estimation.admit,
-                target=target,
-                files=request.source.files,
-                stage=estimation.stage,
-                describe=estimation.describe,
-                tell=progress.show,
-                stop=stop,
-            )
-            again = ledgered_run.run(book.open(), work)
+            progress.show("opening the ledger")
+            with AnswersBook(request, ledger, tell, anchor=anchor) as book:
+                name = run_id or book.run_id(standing)
+                release_at(target, name, request.file.job.dataset, request.asked, request.digest)
+                if not book.committed(name):
+                    staging.refuse_existing(target)
+                    doctor.refuse_unready(engine, target, tell)
+                again = driver.carry_out(_run_of(request, name, engine, progress, target), book.open())
     content = manifest.read_estimates(target)
     assert content is not None
     return PublishedRun(folder=target, manifest=content, again=again)
 
 
-def _unaccounted(estimation: "Estimation", target: pathlib.Path, stop: Callable[[EngineJob], None]) -> PublishedRun:
-    """A run that no ledger remembers."""
-    unledgered_run.sweep(target, stop)
-    with staging.staging_folder(target) as folder:
-        note, whole = unledgered_run.Note(folder), folder / "whole"
-        whole.mkdir(mode=0o700)
-        files = estimation.stage(1, whole, InMemory(), note.submitted)
-        estimation.describe(1, whole, files, {}, ())
-        staging.publish_folder(whole, target)
-    content = manifest.read_estimates(target)
-    assert content is not None
-    return PublishedRun(folder=target, manifest=content)
+def _run_of(
+    request: CollectedRequest, run_id: str, engine: engines.Engine, progress: Progress, target: pathlib.Path
+) -> "CollectedRun":
+    return CollectedRun(
+        account=request.file.job.dataset,
+        run_id=run_id,
+        plan=request.asked,
+        asked=request.asked,
+        content=request.digest,
+        target=target,
+        files=request.source.files,
+        tell=progress.show,
+        stop=functools.partial(orphaned_jobs.stop, tell=progress.note),
+        request=request,
+        engine=engine,
+        progress=progress,
+    )
 
 
-@dataclasses.dataclass(frozen=True)
-class Estimation:
-    """Estimates from reports, on an engine.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CollectedRun(RunRequest):
+    """Estimates from reports, as the driver carries them out.
 
     Args:
         request: what is asked for.
-        run_id: of the run.
         engine: carries out the pipeline.
         progress: is told what is done.
     """
 
     request: CollectedRequest
-    run_id: str
     engine: engines.Engine
     progress: Progress
 
     def admit(self, ledger: "Ledger") -> Run:
-        """Charge what people are asked, and admit the run. Errors as for `Ledger.admit_estimate`."""
+        """See `RunRequest`: what people are asked is charged. Errors as for `Ledger.admit_estimate`."""
         request = self.request
         return ledger.admit_estimate(
-            request.file.job.dataset,
+            self.account,
             self.run_id,
             askings=request.askings,
             asked=request.asked,
@@ -169,35 +154,23 @@ class Estimation:
             who=processes.who(),
         )
 
-    def stage(
-        self, number: int, folder: pathlib.Path, draws: Draws, submitted: Callable[[EngineJob], None]
-    ) -> dict[str, pathlib.Path]:
-        """Write the tables of all stages into a private folder; gives them by published name. There are no draws to keep."""
-        key = runner_rules.run_key(self.request.file.job.dataset, self.run_id)
-        with self.engine.attempt(engines.EngineAttempt(key=key, folder=folder, submitted=submitted)):
+    def produce(self, attempt: RunAttempt) -> dict[str, pathlib.Path]:
+        """See `RunRequest`: the tables of all stages. There are no draws to keep."""
+        key, folder = runner_rules.run_key(self.account, self.run_id), attempt.folder
+        with self.engine.attempt(engines.EngineAttempt(key=key, folder=folder, submitted=attempt.submitted)):
             _estimate(self.request, folder, self.engine, self.progress)
         return {f"{name}.parquet": folder / f"{name}.parquet" for name in self.request.stages}
 
     @quoting_nothing("the report of the estimates could not be made")
     def describe(
-        self, number: int, folder: pathlib.Path, files: Mapping[str, pathlib.Path], ledger: Mapping[str, Any],
-        noted: Sequence[Look], before: "PreviousRelease | None" = None,
-    ) -> dict[str, pathlib.Path]:  # fmt: skip
-        """Write report and manifest beside the tables.
-
-        Args:
-            number: of the run.
-            folder: the private one.
-            files: what `stage` gave.
-            ledger: what the ledger says of the run; empty where none remembers it.
-            noted: looks at the raw rows, of which reports have none that matters.
-            before: none, since each question is asked once.
-        """
+        self, number: int, folder: pathlib.Path, files: Mapping[str, pathlib.Path], facts: RunFacts
+    ) -> dict[str, pathlib.Path]:
+        """See `RunRequest`. Nobody looks at raw rows of reports, and each question is asked once, so nothing is compared."""
         from dp_pipelines.report import collected_page
 
         request = self.request
         promised = collected_plan.promise(request.file, request.stages)
-        account = dict(ledger) or {"head": None, "note": manifest.NOT_ACCOUNTED}
+        account = dict(facts.ledger) or {"head": None, "note": manifest.NOT_ACCOUNTED}
         content: dict[str, Any] = {
             "format": manifest.ESTIMATES_FORMAT,
             "dataset": request.file.job.dataset,
@@ -217,6 +190,9 @@ class Estimation:
         everything = {**files, page.name: page}
         content["files"] = manifest.digests(everything)
         return {**everything, "manifest.json": manifest.write_manifest(content, folder)}
+
+    def deliver(self, *, remembered: bool) -> None:
+        """See `RunRequest`: it belongs nowhere else."""
 
 
 def _estimate(request: CollectedRequest, folder: pathlib.Path, engine: engines.Engine, progress: Progress) -> None:

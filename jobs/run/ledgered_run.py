@@ -1,34 +1,30 @@
-"""A run with a ledger: admitted once, followed from attempt to attempt, published once.
+"""A run that a ledger charges and remembers: admitted once, followed from attempt to attempt, committed and published once.
 
-In: a checked request, an open ledger. Out: the published folder, made by this call or given back from the ledger. Holds: nothing
-is read before the run is charged; nothing is seen before it is committed; what a dead attempt left is destroyed, or finished
-where it was complete, before another one begins. The same command again mends every crash.
+In: a request, an open ledger. Out: the steps of the driver (`driver.RunState`); commands that give a run up (`abandon`, `gone`).
+Holds: a run is charged once; one attempt is committed, and its bytes are those that are published; what a dead attempt has left
+is destroyed, or finished where it was complete, before another one begins. Not covered: their order (`driver.carry_out`).
 """
 
 import contextlib
-import dataclasses
 import hmac
 import os
 import pathlib
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
 
 from dp_pipelines.disk_errors import remedy_of, told_of_disk
 from dp_pipelines.errors import DpError, LedgerError, RequestError
 from dp_pipelines.jobs.run import looks, noise_memory, previous_release
-from dp_pipelines.jobs.run.looks import Look
-from dp_pipelines.jobs.run.previous_release import PreviousRelease
+from dp_pipelines.jobs.run.driver import RunAttempt, RunFacts, RunRequest
+from dp_pipelines.jobs.run.standing_release import release_at
 from dp_pipelines.jobs.runners import processes
-from dp_pipelines.ledger import disks, export, release_list
+from dp_pipelines.ledger import disks, export
 from dp_pipelines.ledger.entries import Attempt, EngineJob, Run
 from dp_pipelines.ledger.ledger import Ledger, MovedOn, refuse_other
 from dp_pipelines.ledger.patience import A_MINUTE, TEN_MINUTES, Refused, Unreachable
 from dp_pipelines.noise import entropy
 from dp_pipelines.release import manifest, staging
-from dp_pipelines.report.key_text import visible
-from dp_pipelines.training.kept_draws import Draws
 
 POLL_SECONDS = 0.5
 """How often a run that waits for another process looks whether it is done."""
@@ -37,81 +33,135 @@ GONE = "its process is gone"
 """What the ledger says of an attempt that ended without a word."""
 
 
-Describe = Callable[
-    [int, pathlib.Path, Mapping[str, pathlib.Path], Mapping[str, Any], Sequence[Look], PreviousRelease | None],
-    dict[str, pathlib.Path],
-]
-"""Of a round, the staging folder, the staged files, what the ledger says of the account, looks at raw rows that it noted, and the
-release before."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Work:
-    """What a run needs beside its ledger.
+class LedgeredRun:
+    """A run that a ledger charges and remembers.
 
     Args:
-        account, run_id: its name.
-        window: of event time, or empty.
-        plan: the digest of its plan.
-        asked: digest of what the plan was made from.
-        content: digest of the job and the parameters.
-        admit: charges the run, or finds it charged.
-        target: the folder to publish.
-        files: what it reads.
-        stage: runs the pipeline for a round into a staging folder, and tells of each job that it hands to an engine; gives
-            the staged files by name.
-        describe: the manifest and whatever else belongs to a release, written into the staging folder; all files by name.
-        tell: says something to whoever waits.
-        stop: has a job end that a dead attempt left with an engine.
-        deliver: publishes the release elsewhere too, out of its folder, once however often it is called; None: nowhere.
-        shown: what the place is called; empty: as the folder is.
-        content_with: digest of the job with these parameters, as text; None: the run is compared with no other.
+        request: the run.
+        ledger: open, with the account of the run.
     """
 
-    account: str
-    run_id: str
-    window: str
-    plan: str
-    asked: str
-    content: str
-    admit: Callable[[Ledger], Run]
-    target: pathlib.Path
-    files: Sequence[str]
-    stage: Callable[[int, pathlib.Path, Draws, Callable[[EngineJob], None]], dict[str, pathlib.Path]]
-    describe: Describe
-    tell: Callable[[str], None]
-    stop: Callable[[EngineJob], None]
-    deliver: Callable[[pathlib.Path], None] | None = None
-    shown: str = ""
-    content_with: Callable[[Mapping[str, str]], str] | None = None
+    def __init__(self, request: RunRequest, ledger: Ledger) -> None:
+        self._request, self._ledger = request, ledger
+        self._run = ledger.run(request.account, request.run_id)
+        self._sealed = False
 
+    @property
+    def committed(self) -> bool:
+        """See `RunState`."""
+        return self._run is not None and self._run.committed
 
-def run(ledger: Ledger, work: Work) -> bool:
-    """Bring a run to its published release.
+    @property
+    def published(self) -> bool:
+        """See `RunState`."""
+        return bool(self._admitted.folders)
 
-    Returns:
-        whether the release had been published before.
+    @property
+    def _admitted(self) -> Run:
+        assert self._run is not None
+        return self._run
 
-    Raises:
-        RequestError, BudgetError: the run is refused; nothing is charged.
-        LedgerError: the ledger cannot be used.
-        DpError: the attempt failed; what was charged stays, and the same command tries again.
-    """
-    known = ledger.run(work.account, work.run_id)
-    if known is not None and known.state != "abandoned":
-        refuse_other(known, work.asked, work.content, work.window)
-    _refuse_other_release(work)
-    _sweep(ledger)
-    try:
-        if known is None or not known.committed:
-            admitted = work.admit(ledger)
-            ledger.patience.refusals = True  # what is charged is worth more than a quick answer
-            known = _released(ledger, admitted, work)
-        again = bool(known.folders)
-        _publish(ledger, known, work)
-    finally:
-        ledger.patience.refusals = False
-    return again
+    def refuse_other_release(self) -> None:
+        """See `RunState`: the id of the run may not be that of another one either."""
+        request = self._request
+        if self._run is not None and self._run.state != "abandoned":
+            refuse_other(self._run, request.asked, request.content, request.window)
+        _refuse_other_release(request)
+
+    def destroy_leftovers(self) -> None:
+        """See `RunState`: those of all runs of the ledger. A disk that cannot be written delays only runs that staged on it."""
+        for run_ in list(self._ledger.state.runs.values()):
+            for attempt in _left_by(run_):
+                staging.destroy(attempt.staging)
+        noise_memory.sweep(self._ledger)
+
+    @contextlib.contextmanager
+    def admitted(self) -> Iterator[None]:
+        """See `RunState`."""
+        try:
+            if not self.committed:
+                self._run = self._request.admit(self._ledger)
+                self._ledger.patience.refusals = True  # what is charged is worth more than a quick answer
+            yield
+        finally:
+            self._ledger.patience.refusals = False
+
+    def next_attempt(self) -> RunAttempt | None:
+        """See `RunState`."""
+        while not self.committed:
+            try:
+                self._run = _recover(self._ledger, self._admitted, self._request)
+                if self.committed:
+                    break
+                _destroy_left(self._run)
+                name = staging.attempt_name()
+                folder = staging.staging_path(self._request.target, name)
+                self._run = self._ledger.start(self._run, attempt=name, staging=str(folder), where=processes.here())
+            except MovedOn:  # another process was faster: see what it is doing
+                self._run = _seen_again(self._ledger, self._admitted, self._request)
+                continue
+            draws = InLedger(self._ledger, self._run, name)
+            return RunAttempt(number=self._run.round, folder=folder, draws=draws, submitted=draws.submitted)
+        return None
+
+    @contextlib.contextmanager
+    def ended_if_it_fails(self, attempt: RunAttempt) -> Iterator[None]:
+        """See `RunState`. The folder stays where it has a whole release, of which the server of the ledger could not be told."""
+        destroyed, name = True, self._admitted.attempts[-1].name  # nothing was staged yet
+
+        def waits(error: BaseException) -> bool:
+            return self._sealed and isinstance(error, LedgerError) and not isinstance(error, MovedOn)
+
+        try:
+            with staging.staging_folder(self._request.target, name, waits):
+                try:
+                    yield
+                except BaseException as error:
+                    if not waits(error):
+                        destroyed = staging.destroy(
+                            attempt.folder
+                        )  # a folder that is not there any more may have been moved
+                    raise
+        except BaseException as error:
+            if waits(error):
+                raise
+            how = "it failed" if isinstance(error, DpError) else "it was interrupted"
+            # Nobody who has stopped the run waits any longer, and a server that was waited for is not waited for again.
+            failed = isinstance(error, Exception) and not isinstance(error, Unreachable | Refused)
+            self._ledger.patience.seconds = A_MINUTE if failed else 0.0
+            with contextlib.suppress(
+                LedgerError
+            ):  # what failed first is what is told; the next attempt settles this one
+                self._ledger.end(self._admitted, attempt=name, how=how, destroyed=destroyed)
+            raise
+
+    def commit(self, attempt: RunAttempt, files: Mapping[str, pathlib.Path]) -> None:
+        """See `RunState`."""
+        ledger, name = self._ledger, self._admitted.attempts[-1].name
+        ledger.patience.seconds = TEN_MINUTES  # a finished release is worth that
+        seals = _seals(attempt.folder, files)
+        staging.note_seals(attempt.folder, seals)
+        self._sealed = True
+        self._run = ledger.staged(self._admitted, attempt=name, files=seals)
+        self._run = _commit(ledger, self._run, name, attempt.folder, self._request)
+
+    def publish(self) -> None:
+        """See `RunState`: from the bytes in the ledger."""
+        run_, target = self._admitted, self._request.target
+        if not _is_whole(run_, self._request):
+            content = self._ledger.release(run_)
+            with told_of_disk(target.parent):
+                target.parent.mkdir(parents=True, exist_ok=True)
+            with disks.alone(target.parent):
+                if not _is_whole(run_, self._request):  # another process may have been faster
+                    _make_visible(content, f"{run_.attempts[-1].name}-release", target)
+        for attempt in _left_by(run_):  # of one that was killed between its commit and its end
+            staging.destroy(attempt.staging)
+        self._request.deliver(
+            remembered=True
+        )  # not noted before: a command that is killed here delivers it when it is run again
+        self._ledger.patience.seconds = A_MINUTE  # it is visible: the same command notes the folder, if this one cannot
+        self._ledger.published(run_, self._request.shown or str(target))
 
 
 class InLedger:
@@ -147,29 +197,12 @@ class InLedger:
         self._ledger.submitted(self._run, attempt=self._attempt, job=job)
 
 
-def _released(ledger: Ledger, run_: Run, work: Work) -> Run:
-    """The committed run, whoever committed it."""
-    while True:
-        try:
-            run_ = _recover(ledger, run_, work)
-            if run_.committed:
-                return run_
-            _destroy_left(run_)
-            attempt = staging.attempt_name()
-            folder = staging.staging_path(work.target, attempt)
-            run_ = ledger.start(run_, attempt=attempt, staging=str(folder), where=processes.here())
-        except MovedOn:  # another process was faster: see what it is doing
-            run_ = _seen_again(ledger, run_, work)
-            continue
-        return _attempt(ledger, run_, work, attempt, folder)
-
-
 def abandon(ledger: Ledger, run_: Run, stop: Callable[[EngineJob], None]) -> Run:
     """Give a run up, after what a dead attempt left is ended and destroyed.
 
     Args:
         ledger, run_: which.
-        stop: see `Work`.
+        stop: see `RunRequest`.
 
     Raises:
         RequestError: a process is working on it, or it has a release.
@@ -196,7 +229,7 @@ def gone(ledger: Ledger, run_: Run, stop: Callable[[EngineJob], None]) -> Run:
 
     Args:
         ledger, run_: which.
-        stop: see `Work`.
+        stop: see `RunRequest`.
 
     Raises:
         RequestError: no attempt is open, or its process lives here.
@@ -212,7 +245,7 @@ def gone(ledger: Ledger, run_: Run, stop: Callable[[EngineJob], None]) -> Run:
     return ledger.end(run_, attempt=last.name, how="its machine is gone, as its owner says", destroyed=False)
 
 
-def _recover(ledger: Ledger, run_: Run, work: Work) -> Run:
+def _recover(ledger: Ledger, run_: Run, request: RunRequest) -> Run:
     """Leave nothing of earlier attempts: wait for one that lives, finish one that was complete, destroy the others."""
     while run_.attempts and not run_.attempts[-1].ended:
         last = run_.attempts[-1]
@@ -220,25 +253,25 @@ def _recover(ledger: Ledger, run_: Run, work: Work) -> Run:
         if living is None:
             raise _elsewhere(run_, last)
         if living and not processes.same(last.where):
-            work.tell(f"waiting for process {last.where.get('pid')}, which is working on this run")
+            request.tell(f"waiting for process {last.where.get('pid')}, which is working on this run")
             time.sleep(POLL_SECONDS)
-            run_ = _seen_again(ledger, run_, work)
+            run_ = _seen_again(ledger, run_, request)
             continue
         if _seals_of(last) is None:
-            run_ = _end_dead(ledger, run_, last, work.stop)
+            run_ = _end_dead(ledger, run_, last, request.stop)
             continue
         place = pathlib.Path(last.staging).parent
         with told_of_disk(place), disks.alone(place):  # or two processes would write one report
-            run_ = _seen_again(ledger, run_, work)
+            run_ = _seen_again(ledger, run_, request)
             if run_.attempts and run_.attempts[-1] == last and (seals := _seals_of(last)) is not None:
                 ledger.patience.seconds = TEN_MINUTES
                 if not last.staged:
                     run_ = ledger.staged(run_, attempt=last.name, files=seals)
-                return _commit(ledger, run_, last.name, pathlib.Path(last.staging), work)
+                return _commit(ledger, run_, last.name, pathlib.Path(last.staging), request)
     return run_
 
 
-def _seen_again(ledger: Ledger, run_: Run, work: Work) -> Run:
+def _seen_again(ledger: Ledger, run_: Run, request: RunRequest) -> Run:
     """The run as it stands now, if it still is the one that was admitted.
 
     Raises:
@@ -246,7 +279,7 @@ def _seen_again(ledger: Ledger, run_: Run, work: Work) -> Run:
     """
     ledger.refresh()
     now = ledger.state.runs[run_.account, run_.run_id]
-    refuse_other(now, work.asked, work.content, work.window)
+    refuse_other(now, request.asked, request.content, request.window)
     if now.state == "abandoned" or now.round != run_.round:
         raise RequestError(
             field=f"run {now.run_id!r}", message="was abandoned while this command waited", hint="run the command again"
@@ -277,14 +310,6 @@ def _destroy_left(run_: Run) -> None:
         staging.destroy(attempt.staging)
         if os.path.lexists(attempt.staging):
             raise _stays(attempt)
-
-
-def _sweep(ledger: Ledger) -> None:
-    """The same for all runs of a ledger; a disk that still cannot be written holds up nobody but its own run."""
-    for run_ in list(ledger.state.runs.values()):
-        for attempt in _left_by(run_):
-            staging.destroy(attempt.staging)
-    noise_memory.sweep(ledger)
 
 
 def _left_by(run_: Run) -> list[Attempt]:
@@ -318,70 +343,16 @@ def _elsewhere(run_: Run, last: Attempt) -> LedgerError:
     )
 
 
-def _attempt(ledger: Ledger, run_: Run, work: Work, attempt: str, folder: pathlib.Path) -> Run:
-    """One attempt, up to the commit; its staging is gone at the end, or is a whole release that waits for the ledger's server."""
-    destroyed, sealed = True, False  # nothing was staged yet
-
-    def waits(error: BaseException) -> bool:  # the release is whole, and only the ledger does not know
-        return sealed and isinstance(error, LedgerError) and not isinstance(error, MovedOn)
-
-    try:
-        with staging.staging_folder(work.target, attempt, waits):
-            try:
-                kept = InLedger(ledger, run_, attempt)
-                files = work.stage(run_.round, folder, kept, kept.submitted)
-                ledger.patience.seconds = TEN_MINUTES  # a finished release is worth that
-                seals = _seals(folder, files)
-                staging.note_seals(folder, seals)
-                sealed = True
-                run_ = ledger.staged(run_, attempt=attempt, files=seals)
-                return _commit(ledger, run_, attempt, folder, work)
-            except BaseException as error:
-                if waits(error):
-                    raise
-                destroyed = staging.destroy(folder)  # a folder that is not there any more may have been moved
-                raise
-    except BaseException as error:
-        if waits(error):
-            raise
-        how = "it failed" if isinstance(error, DpError) else "it was interrupted"
-        # Nobody who has stopped the run waits any longer, and a server that was waited for is not waited for again.
-        failed = isinstance(error, Exception) and not isinstance(error, Unreachable | Refused)
-        ledger.patience.seconds = A_MINUTE if failed else 0.0
-        with contextlib.suppress(LedgerError):  # what failed first is what is told; the next attempt settles this one
-            ledger.end(run_, attempt=attempt, how=how, destroyed=destroyed)
-        raise
-
-
-def _commit(ledger: Ledger, run_: Run, attempt: str, folder: pathlib.Path, work: Work) -> Run:
+def _commit(ledger: Ledger, run_: Run, attempt: str, folder: pathlib.Path, request: RunRequest) -> Run:
     """The ledger takes the release; from here on it is the one."""
     staged = {name: folder / name for name in run_.attempts[-1].staged}
-    files = work.describe(
-        run_.round,
-        folder,
-        staged,
-        export.spent(ledger, run_),
-        looks.of_ledger(ledger, run_, work.files),
-        None if work.content_with is None else previous_release.of_ledger(ledger, run_, work.content_with),
+    facts = RunFacts(
+        ledger=export.spent(ledger, run_),
+        looks=looks.of_ledger(ledger, run_, request.files),
+        before=None if request.content_with is None else previous_release.of_ledger(ledger, run_, request.content_with),
     )
+    files = request.describe(run_.round, folder, staged, facts)
     return ledger.commit(run_, attempt=attempt, files={name: path.read_bytes() for name, path in files.items()})
-
-
-def _publish(ledger: Ledger, run_: Run, work: Work) -> None:
-    """Make the committed release visible at its place, from the bytes in the ledger."""
-    if not _stands(run_, work):
-        content = ledger.release(run_)
-        with told_of_disk(work.target.parent):
-            work.target.parent.mkdir(parents=True, exist_ok=True)
-        with disks.alone(work.target.parent):
-            if not _stands(run_, work):  # another process may have been faster
-                _make_visible(content, f"{run_.attempts[-1].name}-release", work.target)
-    for attempt in _left_by(run_):  # of one that was killed between its commit and its end
-        staging.destroy(attempt.staging)
-    if work.deliver is not None:  # not noted before: whoever is killed here delivers it with the same command
-        work.deliver(work.target)
-    ledger.patience.seconds = A_MINUTE  # it is visible: the same command notes the folder, if this one cannot
-    ledger.published(run_, work.shown or str(work.target))
 
 
 def _make_visible(content: Mapping[str, bytes], name: str, target: pathlib.Path) -> None:
@@ -395,57 +366,27 @@ def _make_visible(content: Mapping[str, bytes], name: str, target: pathlib.Path)
         staging.publish_folder(folder, target)
 
 
-def _stands(run_: Run, work: Work) -> bool:
-    """Whether the release stands at its place, whole.
+def _is_whole(run_: Run, request: RunRequest) -> bool:
+    """Return True if the release is at its target, with all of its files; False if the target does not exist.
 
     Raises:
-        RequestError: something else stands there.
+        RequestError: the target is something else.
     """
-    if not os.path.lexists(work.target):
+    if not os.path.lexists(request.target):
         return False
-    _refuse_other_release(work)
-    if not manifest.holds(work.target, {name: {"sha256": sha256} for name, sha256 in run_.files.items()}):
+    _refuse_other_release(request)
+    if not manifest.holds(request.target, {name: {"sha256": sha256} for name, sha256 in run_.files.items()}):
         raise RequestError(
-            field=f"output {str(work.target)!r}",
+            field=f"output {str(request.target)!r}",
             message="holds this run's release, but its files differ from those that were released",
             hint="choose a new folder: the ledger returns the release",
         )
     return True
 
 
-def _refuse_other_release(work: Work) -> None:
+def _refuse_other_release(request: RunRequest) -> None:
     """Refuse an output that exists, unless it is this run's own."""
-    release_at(work.target, work.run_id, work.account, work.plan, work.content)
-
-
-def release_at(target: pathlib.Path, run_id: str, dataset: str, plan: str, job: str) -> dict[str, Any] | None:
-    """The manifest of the release at a place, which is this very run's; None where nothing stands there.
-
-    Raises:
-        RequestError: something else stands there.
-    """
-    if not os.path.lexists(target):
-        return None
-    content = manifest.read_manifest(target) or manifest.read_estimates(target)
-    if content is None:
-        staging.refuse_existing(target)
-        raise AssertionError("it exists")
-    field = f"output {str(target)!r}"
-    if content.get("run_id") != run_id or content.get("dataset") != dataset:
-        name = visible(release_list.shown_id(str(content.get("run_id"))))
-        message = f"holds another run's release, of run {name!r}{_drawn_on(content)}"
-        raise RequestError(field=field, message=message, hint="choose a new folder")
-    if content.get("plan") != plan or content.get("job") != job:
-        message = f"holds the release of run {run_id!r} of another job, plan, parameters or snapshot of a table"
-        raise RequestError(field=field, message=message, hint="give this run another --run-id and another folder")
-    return content
-
-
-def _drawn_on(content: Mapping[str, Any]) -> str:
-    """Return the day of a release as a manifest has it, in words; empty without a ledger."""
-    ledger = content.get("ledger")
-    day = ledger.get("drawn") if isinstance(ledger, Mapping) else None
-    return f", drawn on {day}" if isinstance(day, str) else ""
+    release_at(request.target, request.run_id, request.account, request.plan, request.content)
 
 
 def _seals_of(attempt: Attempt) -> dict[str, str] | None:

@@ -2,7 +2,7 @@
 
 In: a checked request, its plan, an engine. Out: staged files by published name. Holds: control goes down only, from here to the
 pipelines; no text of a failure leaves this module unless all of it is public. Not covered: which attempt of which run this is,
-and who may see it (`ledgered_run`, `run`).
+and who may see it (`driver`).
 """
 
 import dataclasses
@@ -10,7 +10,7 @@ import hashlib
 import json
 import pathlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet
@@ -19,6 +19,7 @@ from dp_pipelines.auto_bounds import joint_bounds, partition_bound
 from dp_pipelines.jobs.request import joined_tables
 from dp_pipelines.jobs.request.request import Request
 from dp_pipelines.jobs.run import looks, rounds_of_pipelines
+from dp_pipelines.jobs.run.driver import RunFacts
 from dp_pipelines.jobs.run.pipelines import quoting_nothing, run_examples, run_pipeline
 from dp_pipelines.jobs.runners import extension_runner, runner_rules
 from dp_pipelines.jobs.runners.engines import Engine, EngineAttempt
@@ -37,9 +38,6 @@ from dp_pipelines.release import gate, manifest, ranges, shown_rows, staging, ve
 from dp_pipelines.release.kept_shares import JOINED
 from dp_pipelines.report.derived import derived_columns
 from dp_pipelines.training.kept_draws import Draws
-
-if TYPE_CHECKING:
-    from dp_pipelines.jobs.run.previous_release import PreviousRelease
 
 SHOWN = f"shown{staging.UNFINISHED}"
 """The folder, beside the staged tables, of those that are published instead: with the rows that a job shows."""
@@ -137,24 +135,21 @@ class Production:
 
     @quoting_nothing("the report of the release could not be made")
     def describe(
-        self, number: int, folder: pathlib.Path, files: Mapping[str, pathlib.Path], ledger: Mapping[str, Any],
-        noted: Sequence[looks.Look], before: "PreviousRelease | None" = None,
-    ) -> dict[str, pathlib.Path]:  # fmt: skip
+        self, number: int, folder: pathlib.Path, files: Mapping[str, pathlib.Path], facts: RunFacts
+    ) -> dict[str, pathlib.Path]:
         """Write the report and the manifest of a round beside its staged files.
 
         Args:
             number: of the round.
             folder: the private one.
             files: what `release` gave.
-            ledger: what the ledger says of the run; empty where none remembers it.
-            noted: looks at the raw rows that the ledger knows.
-            before: the release that this one is compared with.
+            facts: what the ledger knows.
 
         Returns:
             the file of each published name. A staged table of which some rows are shown stays as it is, and another one, under
             `SHOWN`, is published in its place: whoever does this again finds the same rows.
         """
-        job = self.request.file.job
+        job, ledger = self.request.file.job, facts.ledger
         this = self.plan.round(number)
         content = manifest.manifest(
             statement={**self.plan.statement(), "accounted_one_run": dict(this.accounted)},
@@ -209,7 +204,7 @@ class Production:
             }
         if ledger:
             content["ledger"] = dict(ledger)
-        seen = looks.marks([*noted, *looks.of_job(job)])
+        seen = looks.marks([*facts.looks, *looks.of_job(job)])
         content = manifest.with_looks(content, [look.to_json() for look in seen])
         if self.made_up:
             content = manifest.of_made_up_rows(content, self.made_up)
@@ -228,7 +223,7 @@ class Production:
 
         page = folder / "report.html"
         tables = {path.stem: path for path in published_files.values() if path.suffix == ".parquet"}
-        if before is not None:
+        if (before := facts.before) is not None:
             from dp_pipelines.report.trends import previous_numbers
 
             numbers = previous_numbers.comparable_numbers(content, tables, before.content, before.tables)
@@ -271,18 +266,6 @@ class Production:
             published[name].parent.mkdir(mode=0o700, exist_ok=True)
             staging.write_release(table, published[name], shown.keys if shown.leaves is None else shown.leaves.keys)
         return published
-
-    def describe_in_place(self, number: int, folder: pathlib.Path, files: Mapping[str, pathlib.Path]) -> None:
-        """Write the report and the manifest of a round that no ledger knows, and leave each published file under its name.
-
-        Args:
-            number: of the round.
-            folder: the private one, which is published as it is then.
-            files: what `release` gave.
-        """
-        for name, path in self.describe(number, folder, files, {}, ()).items():
-            if path != folder / name:  # of a staged table some rows are shown, or it has other columns
-                path.replace(folder / name)
 
     def _with_ranges(
         self, stages: Sequence[dict[str, Any]], folder: pathlib.Path, files: Mapping[str, pathlib.Path],

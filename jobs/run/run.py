@@ -3,8 +3,8 @@
 In: a job file, parameters, an output folder, a ledger. Out: the folder with one Parquet file per stage, `report.html` and
 `manifest.json`, under its name by one rename; or an error and nothing. Holds: everything that public facts can refuse is refused
 before anything is charged or created; while rows are in memory nothing is printed, and no text of a failure leaves this
-module unless all of it is public. With a ledger the run is charged first and its release kept (`ledgered_run`); without one the
-manifest says so.
+module unless all of it is public. With a ledger the run is charged first and its release kept; without one the manifest says so.
+Not covered: the order of charge, attempt, commit and publication (`driver`).
 """
 
 import contextlib
@@ -23,8 +23,10 @@ from dp_pipelines.errors import BudgetError, RequestError
 from dp_pipelines.jobs.outputs.release_place import ReleasePlace, at_place
 from dp_pipelines.jobs.request import job_fields, source_notes
 from dp_pipelines.jobs.request.request import Request, check
-from dp_pipelines.jobs.run import frozen_plans, unledgered_run
+from dp_pipelines.jobs.run import driver, frozen_plans
+from dp_pipelines.jobs.run.driver import RunAttempt, RunFacts, RunRequest
 from dp_pipelines.jobs.run.production import Production
+from dp_pipelines.jobs.run.standing_release import release_at
 from dp_pipelines.jobs.runners import extension_runner, runner_rules
 from dp_pipelines.jobs.spec import presentation
 from dp_pipelines.jobs.spec.job_file import JobFile
@@ -35,7 +37,6 @@ from dp_pipelines.planning.plan import Expectation, Plan
 from dp_pipelines.query.query import Query
 from dp_pipelines.query.train_model import TrainModel
 from dp_pipelines.release import manifest, staging
-from dp_pipelines.training.kept_draws import InMemory
 
 if TYPE_CHECKING:
     from dp_pipelines.jobs.run.ledger_account import NewCharge
@@ -230,7 +231,6 @@ def carry_out(
 
         engine = until_the_end.enter_context(engines.engine(runner, arguments, tell))
 
-        stop = functools.partial(_stop, tell)
         if ledger == NO_LEDGER:
             progress.show(frozen_plans.progress_words(request.stages))
             plan = cached_plan(file, request.stages, request.asked)
@@ -238,8 +238,11 @@ def carry_out(
             if not os.path.lexists(target):
                 place.refuse_unready()
                 _refuse_unready(engine, request, plan, identity, target, tell)
-            return _unaccounted(Production(request, plan, identity, engine, progress), place, stop)
-        from dp_pipelines.jobs.run import ledger_account, ledgered_run, renamed_jobs  # loads SQLAlchemy
+            again = driver.carry_out(job_run(Production(request, plan, identity, engine, progress), place, tell), None)
+            content = manifest.read_manifest(target)
+            assert content is not None
+            return PublishedRun(folder=target, manifest=content, again=again, place=place)
+        from dp_pipelines.jobs.run import ledger_account, renamed_jobs  # loads SQLAlchemy
 
         progress.show("opening the ledger")
         with ledger_account.Book(request, ledger, tell, anchor=anchor, beside=beside) as book:
@@ -256,14 +259,14 @@ def carry_out(
                     "order_by change what readers see for free"
                 )
             identity = run_id or identity_of(plan, request)
-            ledgered_run.release_at(target, identity, file.job.dataset, plan.digest, request.content)
+            release_at(target, identity, file.job.dataset, plan.digest, request.content)
             production = produced(request, plan, identity, engine, progress)
-            standing = os.path.lexists(target)  # looked at first: another process may be about to publish this run
+            existing = os.path.lexists(target)  # looked at first: another process may be about to publish this run
             changed = ""
             if book.committed(identity):  # its release is given again, and no runner is needed
                 changed = book.changed_files(identity)
             else:
-                if standing:  # by another ledger
+                if existing:  # by another ledger
                     staging.refuse_existing(target)
                 if frozen is None and not as_new:
                     renamed_jobs.refuse_renamed(book.new_charge(plan))
@@ -277,26 +280,8 @@ def carry_out(
                 if confirm is not None and (frozen is None or repeats):
                     tried()  # nobody is asked about a run that the ledger refuses
                     confirm(book.new_charge(plan, repeats), stream, progress)
-            work = ledgered_run.Work(
-                account=file.job.dataset,
-                run_id=identity,
-                window=request.window_name,
-                plan=plan.digest,
-                asked=request.asked,
-                content=request.content,
-                admit=admission(request, plan, identity, spare=spare),
-                target=target,
-                files=request.source.files,
-                stage=production.release,
-                describe=production.describe,
-                tell=progress.show,
-                stop=stop,
-                deliver=functools.partial(_deliver, place, request, identity),
-                shown=place.shown,
-                content_with=request.content_with,
-            )
             try:
-                again = ledgered_run.run(book.open(), work)
+                again = driver.carry_out(job_run(production, place, tell, spare=spare), book.open())
             except BudgetError as error:
                 hint = "; ".join(part for part in (error.hint, otherwise) if part)
                 raise BudgetError(field=error.field, message=error.message, hint=hint) from None
@@ -314,12 +299,67 @@ def carry_out(
     return PublishedRun(folder=target, manifest=content, again=again, place=place)
 
 
-def _deliver(
-    place: ReleasePlace, request: Request, run_id: str, folder: pathlib.Path, *, remembered: bool = True
-) -> None:
-    """Put a release wherever else it belongs. Errors as for `ReleasePlace.deliver` and `Outputs.deliver`."""
-    place.deliver(remembered=remembered)
-    request.outputs.deliver(folder, request.file.job.dataset, run_id)
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class JobRun(RunRequest):
+    """A run of a job, as the driver carries it out.
+
+    Args:
+        production: makes its release.
+        place: where it belongs.
+        spare: whether a new run is one of those for corrections.
+    """
+
+    production: Production
+    place: ReleasePlace
+    spare: bool
+
+    def admit(self, ledger: "Ledger") -> Run:
+        """See `RunRequest`."""
+        return admission(self.production.request, self.production.plan, self.run_id, spare=self.spare)(ledger)
+
+    def produce(self, attempt: RunAttempt) -> dict[str, pathlib.Path]:
+        """See `RunRequest`."""
+        return self.production.release(attempt.number, attempt.folder, attempt.draws, attempt.submitted)
+
+    def describe(
+        self, number: int, folder: pathlib.Path, files: Mapping[str, pathlib.Path], facts: RunFacts
+    ) -> dict[str, pathlib.Path]:
+        """See `RunRequest`."""
+        return self.production.describe(number, folder, files, facts)
+
+    def deliver(self, *, remembered: bool) -> None:
+        """See `RunRequest`. Errors as for `ReleasePlace.deliver` and `Outputs.deliver`."""
+        self.place.deliver(remembered=remembered)
+        self.production.request.outputs.deliver(self.target, self.account, self.run_id)
+
+
+def job_run(production: Production, place: ReleasePlace, tell: Callable[[str], None], *, spare: bool = False) -> JobRun:
+    """Return the run of a job as the driver carries it out.
+
+    Args:
+        production: makes its release.
+        place: where it belongs.
+        tell: is told what a user should know.
+        spare: whether a new run is one of those for corrections.
+    """
+    request = production.request
+    return JobRun(
+        account=request.file.job.dataset,
+        run_id=production.run_id,
+        window=request.window_name,
+        plan=production.plan.digest,
+        asked=request.asked,
+        content=request.content,
+        content_with=request.content_with,
+        target=place.folder,
+        shown=place.shown,
+        files=request.source.files,
+        tell=production.progress.show,
+        stop=functools.partial(_stop, tell),
+        production=production,
+        place=place,
+        spare=spare,
+    )
 
 
 def admission(
@@ -395,28 +435,6 @@ def identity_of(plan: Plan, request: Request) -> str:
     return f"{plan.digest[:24]}-{request.content[:24]}"
 
 
-def _unaccounted(production: Production, place: ReleasePlace, stop: Callable[[EngineJob], None]) -> PublishedRun:
-    """A run that no ledger remembers."""
-    request, target = production.request, place.folder
-    again = os.path.lexists(target)
-    if again:
-        _refuse_other_run(target, production.run_id, production.plan, request)
-    unledgered_run.sweep(target, stop)
-    if not again:
-        with staging.staging_folder(target) as folder:
-            note, whole = unledgered_run.Note(folder), folder / "whole"
-            whole.mkdir(mode=0o700)
-            files = production.release(1, whole, InMemory(), note.submitted)
-            production.describe_in_place(1, whole, files)
-            # Out of a private folder that keeps its note: whoever is killed before the rename leaves no draw that others may
-            # read, and the next command finds and destroys it.
-            staging.publish_folder(whole, target)
-    _deliver(place, request, production.run_id, target, remembered=False)
-    content = manifest.read_manifest(target)
-    assert content is not None
-    return PublishedRun(folder=target, manifest=content, again=again, place=place)
-
-
 def check_run_id(run_id: str | None, file: JobFile) -> None:
     """Refuse a name that no run may have, and a run without a name where there will be several.
 
@@ -441,25 +459,6 @@ def check_name_of_run(run_id: str | None) -> None:
     if run_id is not None and not RUN_ID.match(run_id):
         message = "must have 1 to 200 letters, digits or characters of _.:@/+- and start with a letter or digit"
         raise RequestError(field="--run-id", message=message, hint="write e.g. --run-id 2026-W01")
-
-
-def _refuse_other_run(target: pathlib.Path, identity: str, plan: Plan, request: Request) -> None:
-    """Refuse what stands at the output's place, unless it is this very run's release and whole.
-
-    Raises:
-        RequestError: it is not.
-    """
-    from dp_pipelines.jobs.run import ledgered_run
-
-    content = ledgered_run.release_at(target, identity, request.file.job.dataset, plan.digest, request.content)
-    assert content is not None
-    listed = content.get("files", {})
-    if not listed or not manifest.holds(target, listed):
-        raise RequestError(
-            field=f"output {str(target)!r}",
-            message="holds this run's release, but its files differ from its manifest",
-            hint="restore them, or choose a new folder",
-        )
 
 
 def _refuse_unwritable(target: pathlib.Path) -> None:

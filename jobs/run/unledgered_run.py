@@ -1,22 +1,93 @@
-"""A run without a ledger: a note of its process and its jobs in its private folder, for the next command.
+"""A run that no ledger remembers: its private folder has a note of its process and jobs, for the next command.
 
-In: the private folder of an attempt, the place of an output. Out: folders of dead attempts are gone, their jobs ended. Holds: a
-folder without such a note, or whose process lives or cannot be known from here, or that belongs to another user, is left alone;
-the note is never published.
-Not covered: runs of a ledger, which knows better (`ledgered_run`).
+In: a request. Out: the steps of the driver (`driver.RunState`). Holds: the rename of the folder commits the run and publishes it;
+a folder of another attempt is destroyed only if its note says that its process is dead and this user owns it; the note is never
+published. Not covered: runs with a ledger (`ledgered_run`).
 """
 
 import contextlib
 import json
 import os
 import pathlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
+from dp_pipelines.errors import RequestError
+from dp_pipelines.jobs.run.driver import RunAttempt, RunFacts, RunRequest
+from dp_pipelines.jobs.run.standing_release import release_at
 from dp_pipelines.jobs.runners import processes
 from dp_pipelines.ledger.entries import EngineJob
-from dp_pipelines.release import staging
+from dp_pipelines.release import manifest, staging
+from dp_pipelines.training.kept_draws import InMemory
 
 NOTE = f".driver{staging.UNFINISHED}"
+
+
+class UnledgeredRun:
+    """A run that no ledger remembers.
+
+    Args:
+        request: the run.
+    """
+
+    def __init__(self, request: RunRequest) -> None:
+        self._request, self._name = request, staging.attempt_name()
+        self.published = self.committed = os.path.lexists(request.target)
+        self._note: Note | None = None
+
+    def refuse_other_release(self) -> None:
+        """See `RunState`: a release of this run must be whole too."""
+        request = self._request
+        content = release_at(request.target, request.run_id, request.account, request.plan, request.content)
+        if content is None:
+            return
+        listed = content.get("files", {})
+        if not listed or not manifest.holds(request.target, listed):
+            raise RequestError(
+                field=f"output {str(request.target)!r}",
+                message="holds this run's release, but its files differ from its manifest",
+                hint="restore them, or choose a new folder",
+            )
+
+    def destroy_leftovers(self) -> None:
+        """See `RunState`: those at the same target."""
+        sweep(self._request.target, self._request.stop)
+
+    def admitted(self) -> contextlib.nullcontext[None]:
+        """See `RunState`: nothing is charged."""
+        return contextlib.nullcontext()
+
+    def next_attempt(self) -> RunAttempt | None:
+        """See `RunState`. The release is made in a folder inside the private one, so that the note stays out of it."""
+        if self.committed:
+            return None
+        private = staging.staging_path(self._request.target, self._name)
+        return RunAttempt(number=1, folder=private / "whole", draws=InMemory(), submitted=self._submitted)
+
+    @contextlib.contextmanager
+    def ended_if_it_fails(self, attempt: RunAttempt) -> Iterator[None]:
+        """See `RunState`."""
+        # The rename is inside: a process that is killed before it leaves no draw that others may read, and the next command
+        # finds and destroys the folder.
+        with staging.staging_folder(self._request.target, self._name) as private:
+            self._note = Note(private)
+            attempt.folder.mkdir(mode=0o700)
+            yield
+
+    def commit(self, attempt: RunAttempt, files: Mapping[str, pathlib.Path]) -> None:
+        """See `RunState`: by a rename."""
+        for name, path in self._request.describe(attempt.number, attempt.folder, files, RunFacts()).items():
+            if path != attempt.folder / name:  # some rows of a staged table are shown, or it has other columns
+                path.replace(attempt.folder / name)
+        staging.publish_folder(attempt.folder, self._request.target)
+        self.committed = True
+
+    def publish(self) -> None:
+        """See `RunState`: it is visible."""
+        self._request.deliver(remembered=False)
+
+    def _submitted(self, job: EngineJob) -> None:
+        assert self._note is not None
+        self._note.submitted(job)
 
 
 class Note:

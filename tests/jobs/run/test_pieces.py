@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from dp_pipelines.errors import RequestError
-from dp_pipelines.jobs.run import ledgered_run
+from dp_pipelines.jobs.run import ledgered_run, standing_release
+from dp_pipelines.jobs.run.run import JobRun
 from dp_pipelines.ledger.ledger import Ledger
 from dp_pipelines.release import manifest, staging
 from tests.helpers.ledgers import ACCOUNT, admit, plan, start, with_account
@@ -52,10 +53,10 @@ def test_a_release_is_of_the_run_that_its_manifest_names_in_full_and_of_no_other
     tmp_path: pathlib.Path, other: str | None
 ) -> None:
     arguments = [value if name != other else "other" for name, value in NAMES.items()]
-    assert ledgered_run.release_at(tmp_path / "none", *arguments) is None
+    assert standing_release.release_at(tmp_path / "none", *arguments) is None
     (tmp_path / "manifest.json").write_text(json.dumps({"format": manifest.FORMAT, **NAMES}))
     if other is None:
-        assert ledgered_run.release_at(tmp_path, *arguments) == {"format": manifest.FORMAT, **NAMES}
+        assert standing_release.release_at(tmp_path, *arguments) == {"format": manifest.FORMAT, **NAMES}
         return
     words = (
         "another run's release"
@@ -63,18 +64,17 @@ def test_a_release_is_of_the_run_that_its_manifest_names_in_full_and_of_no_other
         else "of another job, plan, parameters or snapshot of a table"
     )
     with pytest.raises(RequestError, match=words):
-        ledgered_run.release_at(tmp_path, *arguments)
+        standing_release.release_at(tmp_path, *arguments)
 
 
-def work(**changes: Any) -> ledgered_run.Work:
+def request(**changes: Any) -> JobRun:
     """What was asked for the run `r` of `tests.helpers.ledgers`."""
     of = plan(0.3, 1e-7, 3)
     asked: dict[str, Any] = {"asked": of.digest[:16], "content": "content of r", "window": "", **changes}
-    nowhere = pathlib.Path("/nowhere")
     unused: Any = None
-    return ledgered_run.Work(
-        account=ACCOUNT, run_id="r", plan=of.digest, admit=unused, target=nowhere, files=(), stage=unused, describe=unused,
-        tell=unused, stop=unused, **asked,
+    return JobRun(
+        account=ACCOUNT, run_id="r", plan=of.digest, target=pathlib.Path("/nowhere"), files=(), tell=unused, stop=unused,
+        production=unused, place=unused, spare=False, **asked,
     )  # fmt: skip
 
 
@@ -83,9 +83,9 @@ def test_a_command_goes_on_with_the_very_run_that_it_was_admitted_for(tmp_path: 
     url = str(tmp_path / "ledger.sqlite")
     mine, other = with_account(url), Ledger.open(url)
     admitted = admit(mine, "r", plan(0.3, 1e-7, 3))
-    assert ledgered_run._seen_again(mine, admitted, work()) == admitted
+    assert ledgered_run._seen_again(mine, admitted, request()) == admitted
     started, attempt = start(other, admitted)
-    assert ledgered_run._seen_again(mine, admitted, work()) == started, "its attempts may be others"
+    assert ledgered_run._seen_again(mine, admitted, request()) == started, "its attempts may be others"
     other.abandon(other.end(started, attempt=attempt, how="it failed", destroyed=meanwhile == "another job"))
     if meanwhile != "abandoned":
         # Its staging may have been seen: under the same id it is charged for a round of its own.
@@ -94,4 +94,4 @@ def test_a_command_goes_on_with_the_very_run_that_it_was_admitted_for(tmp_path: 
     changed = {"content": "another"} if meanwhile == "another job" else {}
     words = "was charged for another job" if changed else "was abandoned while this command waited"
     with pytest.raises(RequestError, match=words):
-        ledgered_run._seen_again(mine, admitted, work(**changed))
+        ledgered_run._seen_again(mine, admitted, request(**changed))

@@ -26,18 +26,20 @@ def test_a_run_that_is_abandoned_while_a_command_begins_with_it_is_refused_there
     shop: Shop, call: Call, monkeypatch: pytest.MonkeyPatch, admitted_again: bool
 ) -> None:
     """The id is free again and may stand for a cheaper run by now: the draw of the first may not be committed under it."""
-    real = ledgered_run._released
+    real = ledgered_run.LedgeredRun.next_attempt
 
-    def released(book, run, work):  # type: ignore[no-untyped-def]
+    def next_attempt(run):  # type: ignore[no-untyped-def]
         other = ledger(shop)
         other.abandon(other.state.runs["shop", "one"])
         if admitted_again:
             of_another_job = functools.partial(other.admit, content="another job")
-            work.admit(types.SimpleNamespace(admit=lambda *names, content, **given: of_another_job(*names, **given)))
-        monkeypatch.setattr(ledgered_run, "_released", real)
-        return real(book, run, work)
+            run._request.admit(
+                types.SimpleNamespace(admit=lambda *names, content, **given: of_another_job(*names, **given))
+            )
+        monkeypatch.setattr(ledgered_run.LedgeredRun, "next_attempt", real)
+        return real(run)
 
-    monkeypatch.setattr(ledgered_run, "_released", released)
+    monkeypatch.setattr(ledgered_run.LedgeredRun, "next_attempt", next_attempt)
     said = call("run", shop.job, "--output", shop.folder / "out", "--run-id", "one")
     assert (said.code, said.out) == (2, "")
     assert ("was charged for another job" if admitted_again else "was abandoned while") in said.err

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dp_pipelines.jobs.run import synthetic_rows
-from dp_pipelines.jobs.run.synthetic_rows import Assumptions, Values
+from dp_pipelines.jobs.made_up import synthetic_rows
+from dp_pipelines.jobs.made_up.synthetic_rows import Assumptions, Values
 from dp_pipelines.kernels import keys
 
 TYPES = [

@@ -2,7 +2,7 @@
 
 In: a checked request. Out: `MadeUpRows`: users, rows of each, values of each column, all of it in words. Holds: only what the
 job declares and the types of columns count: ranges, edges, categories, public lists, keys of the lookup, `expect`. Not covered:
-making the rows (`dp_pipelines.jobs.run.synthetic_rows`).
+making the rows (`dp_pipelines.jobs.made_up.synthetic_rows`).
 """
 
 import dataclasses
@@ -14,9 +14,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dp_pipelines.jobs.made_up import synthetic_rows
+from dp_pipelines.jobs.made_up.synthetic_rows import OfAKind, Values
 from dp_pipelines.jobs.request.request import Request
-from dp_pipelines.jobs.run import synthetic_rows
-from dp_pipelines.jobs.run.synthetic_rows import OfAKind, Values
 from dp_pipelines.kernels import keys
 from dp_pipelines.kernels.columns import column_types
 from dp_pipelines.metrics.vectors import VectorSum

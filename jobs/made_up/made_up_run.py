@@ -7,27 +7,35 @@ columns and models are the job's own. Not covered: whether real rows are like th
 """
 
 import dataclasses
+import functools
 import os
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet
 
 from dp_pipelines.errors import RequestError
+from dp_pipelines.jobs.made_up import made_up_columns, synthetic_rows
 from dp_pipelines.jobs.request.request import Request, check
-from dp_pipelines.jobs.run import made_up_columns, synthetic_rows
+from dp_pipelines.jobs.run import driver
+from dp_pipelines.jobs.run.driver import RunAttempt, RunFacts, RunRequest
 from dp_pipelines.jobs.run.production import Production
 from dp_pipelines.jobs.run.run import PublishedRun, new_folder, plan_of
-from dp_pipelines.jobs.runners import engines, runner_rules
+from dp_pipelines.jobs.runners import engines, orphaned_jobs, runner_rules
 from dp_pipelines.jobs.sources import added_columns, declared_source, source_files
 from dp_pipelines.jobs.spec.job_file import JobFile
 from dp_pipelines.jobs.sql.row_expressions import RowExpressions
 from dp_pipelines.jobs.terminal import silence
 from dp_pipelines.jobs.terminal.progress import Progress
+from dp_pipelines.ledger.entries import Run
+from dp_pipelines.planning.plan import Plan
 from dp_pipelines.query.row_unit import is_row_unit
 from dp_pipelines.release import manifest, staging
-from dp_pipelines.training.kept_draws import InMemory
+
+if TYPE_CHECKING:
+    from dp_pipelines.ledger.ledger import Ledger
 
 RUN_ID = "synthetic"
 
@@ -52,17 +60,76 @@ def run(file: JobFile, output: str, *, given: Sequence[str] = (), arguments: Seq
     with silence.silence() as stream, Progress(stream) as progress, new_folder(target):
         progress.show("planning")
         plan = plan_of(file, request.stages)
-        with engines.engine(runner_rules.DEFAULT, arguments) as engine, staging.staging_folder(target) as folder:
-            read, assumed = _made_up(request, folder / "rows.parquet")
-            production = Production(read, plan, RUN_ID, engine, progress, made_up=assumed, asked=request)
-            whole = folder / "whole"
-            whole.mkdir(mode=0o700)
-            files = production.release(1, whole, InMemory(), lambda job: None)
-            production.describe_in_place(1, whole, files)
-            staging.publish_folder(whole, target)
+        with engines.engine(runner_rules.DEFAULT, arguments) as engine:
+            driver.carry_out(_run_of(request, plan, engine, progress, target), None)
     content = manifest.read_made_up(target)
     assert content is not None
     return PublishedRun(folder=target, manifest=content)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MadeUpRun(RunRequest):
+    """A run of a job over made-up rows, as the driver carries it out. Nothing remembers it.
+
+    Args:
+        request: the job.
+        its_plan: of the job.
+        engine: carries out the pipelines.
+        progress: is told what is done.
+        made: the production over the made-up rows, as soon as these are there.
+    """
+
+    request: Request
+    its_plan: Plan
+    engine: engines.Engine
+    progress: Progress
+    made: list[Production] = dataclasses.field(default_factory=list)
+
+    def admit(self, ledger: "Ledger") -> Run:
+        """See `RunRequest`.
+
+        Raises:
+            AssertionError: always, since no ledger may be charged for made-up rows.
+        """
+        raise AssertionError("made-up rows cost nothing")
+
+    def produce(self, attempt: RunAttempt) -> dict[str, pathlib.Path]:
+        """See `RunRequest`: the rows are written next to the release, into the private folder around it."""
+        read, assumed = _made_up(self.request, attempt.folder.parent / "rows.parquet")
+        production = Production(
+            read, self.its_plan, RUN_ID, self.engine, self.progress, made_up=assumed, asked=self.request
+        )
+        self.made.append(production)
+        return production.release(attempt.number, attempt.folder, attempt.draws, attempt.submitted)
+
+    def describe(
+        self, number: int, folder: pathlib.Path, files: Mapping[str, pathlib.Path], facts: RunFacts
+    ) -> dict[str, pathlib.Path]:
+        """See `RunRequest`."""
+        return self.made[-1].describe(number, folder, files, facts)
+
+    def deliver(self, *, remembered: bool) -> None:
+        """See `RunRequest`: it belongs nowhere else."""
+
+
+def _run_of(
+    request: Request, plan: Plan, engine: engines.Engine, progress: Progress, target: pathlib.Path
+) -> MadeUpRun:
+    return MadeUpRun(
+        account=request.file.job.dataset,
+        run_id=RUN_ID,
+        plan=plan.digest,
+        asked=request.asked,
+        content=request.content,
+        target=target,
+        files=(),
+        tell=progress.show,
+        stop=functools.partial(orphaned_jobs.stop, tell=progress.note),
+        request=request,
+        its_plan=plan,
+        engine=engine,
+        progress=progress,
+    )
 
 
 def refuse_options(ledger: str | None, anchor: str | None, runner: str, run_id: str | None) -> None:
