@@ -22,7 +22,16 @@ from dp_pipelines.frozen import FrozenMapping
 from dp_pipelines.plan_stages import phases, sharing, training_parts, window_columns
 from dp_pipelines.plan_stages.reads import ArmRows
 from dp_pipelines.plan_stages.sharing import Sharing
-from dp_pipelines.planning import describe, fit_choice, json_digest, power, rounds, training_usefulness, usefulness
+from dp_pipelines.planning import (
+    appearing_groups,
+    describe,
+    fit_choice,
+    json_digest,
+    power,
+    rounds,
+    training_usefulness,
+    usefulness,
+)
 from dp_pipelines.planning.candidate import Calibrated, TotalBudget
 from dp_pipelines.planning.choose import search
 from dp_pipelines.planning.noise_levels import fixed_noise, integer_noise, noise_limit
@@ -437,6 +446,9 @@ class Plan:
                 described["compare"] = power.of_stage(stage, self.queries[stage.reads.of], self.expect)
             if stage.name in self._asked:
                 usefulness.add_to(described, stage, expect)
+            # What the job expects of a group is about those that it asked for, not about levels above or vocabularies.
+            users = expect.users if expect is not None and stage.name in self._asked else None
+            appearing_groups.add_to(described, stage, users)
         fit_choice.add_to(described, stage, self.trained)
         if stage.query.group is not None and stage.name not in self.trained:
             del described["share"]

@@ -27,7 +27,7 @@ from dp_pipelines.jobs.terminal import output
 from dp_pipelines.jobs.terminal.console import HarmlessConsole
 from dp_pipelines.jobs.terminal.model_lines import print_model
 from dp_pipelines.jobs.terminal.released_rows import notes_of, print_stage, shown
-from dp_pipelines.planning import power
+from dp_pipelines.planning import appearing_groups, power
 from dp_pipelines.query.row_unit import ROW
 from dp_pipelines.release.ranges import deviations_in_bar
 from dp_pipelines.report.compare_text import hidden_tables
@@ -160,7 +160,7 @@ def print_plan(
             out.print(f"  without this stage the noise of the others would be about {part} times what it is")
         if stage.get("mostly_noise"):
             out.print(f"  [bold]warning:[/bold] {escape(shown(stage['mostly_noise']['words']))}")
-    if any(stage.get("appear") for stage in plan["stages"]):
+    if any(_misses_groups(stage) for stage in plan["stages"]):
         out.print()
         out.print(
             "Smaller groups are missing from the tables, whatever they hold. Larger groups (fewer columns in partition_by, "
@@ -227,6 +227,12 @@ def _of_group(group: Mapping[str, Any]) -> str:
     if group["epsilon"] is None or group["delta"] >= USELESS_DELTA:
         return f"{together} have no useful guarantee under this plan"
     return f"{together}: epsilon {spent_number(group['epsilon'])}, delta {spent_number(group['delta'])}"
+
+
+def _misses_groups(stage: Mapping[str, Any]) -> bool:
+    """Return True if a stage has a table from which small groups are missing, unlike a vocabulary, which is none."""
+    sizes = stage.get(appearing_groups.SIZES) or stage.get(appearing_groups.BY_BOUND)
+    return bool(sizes) and "limits" in stage
 
 
 def _is_private(stage: Mapping[str, Any]) -> bool:
@@ -431,14 +437,11 @@ def _selection(stage: Mapping[str, Any]) -> str:
         behind = f"19 times out of 20, a selection is at most {number(selection['error_95'])} behind the best"
         return f"{text}; {behind}; no values are published"
     text = f"partitions: private, {escape(strategy)}"
-    by_bound = {
-        bound: half for bound, half in selection.get("half_keep_users_by_bound", {}).items() if half is not None
-    }
-    if stage.get("appear"):
-        text += f"; {stage['appear']['words']}"
-    elif by_bound:
-        each = (f"of {half:,} users if the run chooses {bound}" for bound, half in by_bound.items())
-        text += f"; half of the groups appear {' and '.join(each)} as the bound on partitions"
+    if stage.get(appearing_groups.SIZES):
+        text += f"; {escape(stage[appearing_groups.SIZES]['words'])}"
+    elif by_bound := stage.get(appearing_groups.BY_BOUND):
+        each = (f"{sizes['words']} if the run chooses {bound}" for bound, sizes in by_bound.items())
+        text += f"; {escape('; '.join(each))} as the bound on partitions"
     elif selection.get("half_keep_users") is not None:
         text += f"; half of the groups of {number(math.ceil(selection['half_keep_users']))} users appear"
     if (selection.get("min_users") or 0) > 1:
