@@ -1,10 +1,10 @@
-"""How readers see a release: titles, descriptions, names of numbers, and what is computed from these. All of it is free.
+"""How readers see a release: titles, descriptions, names and formats of numbers, what is computed from these. All of it is free.
 
 In: keys of a job file. Out: types of these keys, what a manifest says of them, a job without them. Holds: nothing here is part of
 a plan or of what a run id fixes, so that a released page can be made again with other words. Not covered: the page.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import AfterValidator, Field
@@ -12,14 +12,16 @@ from pydantic import AfterValidator, Field
 from dp_pipelines import checks
 from dp_pipelines.errors import RequestError, nearest
 from dp_pipelines.query.order_by import read_all
+from dp_pipelines.report.words import number_format
+from dp_pipelines.report.words.number_format import FormOf, NumberFormat
 
 if TYPE_CHECKING:
     from dp_pipelines.jobs.spec.job_file import Job
 
-OF_PARTS = ("title", "description")
+OF_PARTS = ("title", "description", "format")
 """Keys of a job and of its stages."""
 
-OF_METRICS = ("label", "measure")
+OF_METRICS = ("label", "measure", "format")
 """Keys of a metric."""
 
 ENTRY, SHOWN, DERIVED = "presentation", "shown", "derived"
@@ -60,6 +62,34 @@ Measure = Annotated[
     ),
     AfterValidator(lambda text: None if text is None else _plain(text)),
 ]
+
+
+def _is_format(text: str | None) -> str | None:
+    if text is not None and NumberFormat.read(text) is None:
+        raise RequestError(field="", message=number_format.RULE, hint=number_format.HINT)
+    return text
+
+
+Format = Annotated[
+    str | None,
+    Field(
+        description="How numbers are written on the page, in the terminal and in rounded CSV: ',.0f', '.2f' or '.1%'; costs "
+        "nothing, and may be changed later."
+    ),
+    AfterValidator(_is_format),
+]
+
+
+def forms_of(job: "Job") -> Callable[[str], FormOf]:
+    """Return how the numbers of each metric of a stage are written: a function from stages to functions from metrics.
+
+    Args:
+        job: the job.
+    """
+    from dp_pipelines.report.words import presented as shown_words  # loads what draws pages
+
+    content = {ENTRY: of_job(job)}
+    return lambda stage: shown_words.read_stage(content, stage).form_of
 
 
 def of_job(job: "Job") -> dict[str, Any]:

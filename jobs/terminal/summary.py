@@ -31,6 +31,7 @@ from dp_pipelines.planning import appearing_groups, power
 from dp_pipelines.query.row_unit import ROW
 from dp_pipelines.release.ranges import deviations_in_bar
 from dp_pipelines.report.compare_text import hidden_tables
+from dp_pipelines.report.words import presented
 from dp_pipelines.report.words.unit_name import unit_name
 
 if TYPE_CHECKING:
@@ -483,7 +484,8 @@ def print_release(
     narrowed_by = [*where, *(f"{name} = {value}" for name, value in manifest.get("params", {}).items())]
     for stage in sorted(stages, key=lambda name: declared.index(name) if name in entries else len(declared)):
         table = folder / f"{stage}.parquet"
-        print_stage(table, out, entries.get(stage, {}), [*of_totals, *notes_of(manifest, stage)], narrowed_by)
+        notes, form_of = [*of_totals, *notes_of(manifest, stage)], presented.read_stage(manifest, stage).form_of
+        print_stage(table, out, entries.get(stage, {}), notes, narrowed_by, form_of)
     for name in files:
         if name.endswith("/evaluation.json"):
             print_model(folder / name, out, unit_name(str(manifest.get("privacy_unit") or "")))
