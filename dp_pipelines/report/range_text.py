@@ -24,7 +24,7 @@ NOT_MEASURED = "what the limits cut off was not measured"
 """What is said of a stage whose bounds were written by hand, and which has no `kept`."""
 
 
-def range_in_words(low: float, high: float, form: NumberFormat | None = None) -> str:
+def range_in_words(low: float, high: float, *, form: NumberFormat | None = None) -> str:
     """Return a range, rounded outwards to what its width leaves certain.
 
     Args:
@@ -35,7 +35,7 @@ def range_in_words(low: float, high: float, form: NumberFormat | None = None) ->
     ('1,050 … 1,190', 'at least 1,050', '0.0412 … 0.0498')
     >>> range_in_words(5.0, 5.0), range_in_words(float("nan"), float("nan"))
     ('5.00', '-')
-    >>> range_in_words(0.1201, 0.1302, NumberFormat(decimals=0, percent=True))
+    >>> range_in_words(0.1201, 0.1302, form=NumberFormat(decimals=0, percent=True))
     '12% … 14%'
     """
     first, last = _ends(low, high, _rounded if form is None else _in_form(form.text))
@@ -99,7 +99,7 @@ def _estimate(estimate: float, low: float, high: float, write: Writer) -> str:
     return write(estimate, _step(high - low if known else max(abs(estimate), 1.0) / 10), round)
 
 
-def estimate_in_words(estimate: float, low: float, high: float, form: NumberFormat | None = None) -> str:
+def estimate_in_words(estimate: float, low: float, high: float, *, form: NumberFormat | None = None) -> str:
     """Return an estimate, rounded to what the width of its range leaves certain. `form` as for `range_in_words`.
 
     >>> estimate_in_words(1120.3, 1050.4, 1189.2), estimate_in_words(float("nan"), 1.0, 2.0)

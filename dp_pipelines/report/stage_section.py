@@ -499,8 +499,8 @@ def _range_column(
     ends = zip(truth.estimates.tolist(), truth.lows.tolist(), truth.highs.tolist(), strict=True)
     texts = []
     for cell, (estimate, low, high) in zip(cells, ends, strict=False):
-        cell["estimate"] = "–" if math.isnan(estimate) else estimate_in_words(estimate, low, high, form)
-        said = range_in_words(low, high, form)
+        cell["estimate"] = "–" if math.isnan(estimate) else estimate_in_words(estimate, low, high, form=form)
+        said = range_in_words(low, high, form=form)
         texts.append({"range": "–" if said == "-" else said})
     return {"name": name, "label": HEADING, "bins": False, "range": True, "cells": texts}
 

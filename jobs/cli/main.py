@@ -286,11 +286,12 @@ def _predict(given: argparse.Namespace, rest: list[str]) -> int:
 def _report(given: argparse.Namespace, rest: list[str]) -> int:
     from dp_pipelines.jobs.cli import report_command
 
+    said: list[str] = []
     if given.csv is not None:
         done = report_command.write_csv(given.folders, given.csv, given.output, given.job)
     else:
-        done = report_command.write_page(given.folders, given.output, given.job)
-    for note in report_command.notes(given.folders[0], given.job):
+        done, said = report_command.write(given.folders, given.output, given.job)
+    for note in [*said, *report_command.notes(given.folders[0], given.job)]:
         output.note(f"note: {note}")
     with output.printing(f"{done}; {output.LOST}"):
         print(done)

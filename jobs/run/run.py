@@ -302,10 +302,16 @@ def carry_out(
                 raise BudgetError(field=error.field, message=error.message, hint=hint) from None
             if changed:  # not said before: the run may have been refused, as one of another job
                 tell(changed)
-            if again and (differs := presentation.difference(file.job, manifest.read_manifest(target) or {})):
+            stored = (manifest.read_manifest(target) or {}) if again else {}
+            if again and (differs := presentation.difference(file.job, stored)):
                 tell(
-                    f"the stored page has {differs} than the job file; to make it again, for free: dp-pipelines report "
-                    f"{shlex.quote(place.shown)} --job {shlex.quote(str(file.path))} --output page.html"
+                    f"the stored page has {differs} than the job file; to make it again, for free: dp-pipelines "
+                    f"report {shlex.quote(place.shown)} --job {shlex.quote(str(file.path))} --output page.html"
+                )
+            if again and presentation.other_csv(file.job, stored):
+                tell(
+                    "the stored CSV files have other options than the job file; to write them anew, for free: dp-pipelines "
+                    f"report {shlex.quote(place.shown)} --job {shlex.quote(str(file.path))} --output NEW-FOLDER"
                 )
             if not again and (ending := book.ending(identity)):
                 tell(ending)

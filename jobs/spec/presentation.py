@@ -24,8 +24,8 @@ OF_PARTS = ("title", "description", "format")
 OF_METRICS = ("label", "measure", "format")
 """Keys of a metric."""
 
-ENTRY, SHOWN, DERIVED = "presentation", "shown", "derived"
-"""The entry of a manifest, that of a stage on which rows it shows, in which order, and what says its formulas."""
+ENTRY, SHOWN, DERIVED, CSV = "presentation", "shown", "derived", "csv"
+"""The entry of a manifest, that of a stage on which rows it shows, in which order, what says its formulas, and options of CSV."""
 
 
 def _plain(text: str) -> str:
@@ -107,6 +107,8 @@ def of_job(job: "Job") -> dict[str, Any]:
         of_stage[DERIVED] = formulas_of(stage)
         stages[name] = {key: value for key, value in of_stage.items() if value}
     shown = {name: one for name, one in stages.items() if one}
+    spreadsheet = None if job.outputs is None else job.outputs.spreadsheet
+    said |= {} if spreadsheet is None else {CSV: spreadsheet[1].model_dump(mode="json", exclude_defaults=True)}
     return said | ({"stages": shown} if shown else {})
 
 
@@ -139,12 +141,22 @@ def difference(job: "Job", content: Mapping[str, Any]) -> str:
     """
     shown = {stage.get("name"): (stage.get(SHOWN) or {}).get("order_by", []) for stage in content.get("stages", [])}
     orders = {name: getattr(stage, "order_by", None) or [] for name, stage in job.stages.items()}
-    said, stored = of_job(job), content.get(ENTRY, {})
+    said, stored = (_dropped(one, (CSV,)) for one in (of_job(job), content.get(ENTRY, {})))
     formulas = [_formulas_in(entry) for entry in (said, stored)]
     found = ["other titles or names"] if _without_formulas(said) != _without_formulas(stored) else []
     found += ["other computed numbers"] if formulas[0] != formulas[1] else []
     found += ["rows in another order"] if any(orders.get(name, []) != shown[name] for name in shown) else []
     return " and ".join(found)
+
+
+def other_csv(job: "Job", content: Mapping[str, Any]) -> bool:
+    """Return True if a job writes the CSV files of a release with other options than the release has.
+
+    Args:
+        job: the job.
+        content: the manifest of the release.
+    """
+    return bool(of_job(job).get(CSV) != (content.get(ENTRY) or {}).get(CSV))
 
 
 def _formulas_in(entry: Mapping[str, Any]) -> dict[str, Any]:
@@ -223,9 +235,16 @@ def without(job: dict[str, Any]) -> dict[str, Any]:
     >>> stage = {"title": "A", "order_by": ["n desc"], "metrics": {"n": {"measure": "EUR"}}}
     >>> without({"title": "Orders", "stages": {"a": stage}})
     {'stages': {'a': {'metrics': {'n': {}}}}}
+    >>> without({"outputs": {"files": ["jsonl", {"csv": {"bom": True}}]}})
+    {'outputs': {'files': ['jsonl', 'csv']}}
     """
     stages = {name: _of_stage(stage) for name, stage in job.get("stages", {}).items()}
-    return _dropped(job, OF_PARTS) | ({"stages": stages} if "stages" in job else {})
+    found = _dropped(job, OF_PARTS) | ({"stages": stages} if "stages" in job else {})
+    files = (job.get("outputs") or {}).get("files")
+    if files:  # options of CSV say how a file is written, and the format itself that there is one
+        names = [next(iter(entry)) if isinstance(entry, Mapping) else entry for entry in files]
+        found["outputs"] = {**job["outputs"], "files": names}
+    return found
 
 
 def _of_stage(stage: Mapping[str, Any]) -> dict[str, Any]:

@@ -301,7 +301,7 @@ def _ranges(published: Published, name: str, rows: Codes, form: NumberFormat | N
     return (
         None
         if ends is None
-        else [range_text.range_in_words(*pair, form) for pair in zip(*ends[:, rows].tolist(), strict=True)]
+        else [range_text.range_in_words(*pair, form=form) for pair in zip(*ends[:, rows].tolist(), strict=True)]
     )
 
 

@@ -55,7 +55,7 @@ def test_cells_of_a_file_are_plain_numbers_that_say_the_same(form: NumberFormat,
 @given(form=FORMS, ends=st.tuples(VALUES, VALUES).map(sorted))
 def test_ranges_are_rounded_outwards(form: NumberFormat, ends: list[float]) -> None:
     low, high = ends
-    first, _, last = range_text.range_in_words(low, high, form).partition(" … ")
+    first, _, last = range_text.range_in_words(low, high, form=form).partition(" … ")
     slack = 1e-9 * max(1.0, abs(low), abs(high))
     assert number(first) <= low + slack or low == high
     assert number(last or first) >= high - slack or low == high

@@ -65,11 +65,11 @@ def cells_of(
         ranged = any(math.isfinite(estimate) for estimate, _, _ in truth)
         yield DerivedCells(
             name=name,
-            values=[estimate_in_words(*three, form) for three in found],
-            intervals=["" if math.isnan(value) else range_in_words(low, high, form) for value, low, high in found],
+            values=[estimate_in_words(*three, form=form) for three in found],
+            intervals=["" if math.isnan(value) else range_in_words(low, high, form=form) for value, low, high in found],
             unsure=[low <= 0 <= high for _, low, high in found],
-            estimates=[estimate_in_words(*three, form) for three in truth] if ranged else None,
-            ranges=[range_in_words(low, high, form) for _, low, high in truth] if ranged else None,
+            estimates=[estimate_in_words(*three, form=form) for three in truth] if ranged else None,
+            ranges=[range_in_words(low, high, form=form) for _, low, high in truth] if ranged else None,
         )
 
 

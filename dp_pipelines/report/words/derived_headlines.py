@@ -126,16 +126,16 @@ def _in_words(
     >>> _in_words([24.0, 23.0, 25.1], [26.0, 20.0, 31.0], cut=True)
     ('26', ['Likely between 20 and 31', 'Counted: 24.0, by noise alone between 23.0 and 25.1'])
     """
-    value, ends = estimate_in_words(*noisy, form), _ends_in_words(*noisy[1:], form)
+    value, ends = estimate_in_words(*noisy, form=form), _ends_in_words(*noisy[1:], form=form)
     if not cut:
         return value, [f"Between {ends}"]
     if too_little:
         return value, [f"Between {ends}; the limits cut off too little to be told from noise"]
     if not any(math.isnan(number) for number in truth):
-        likely = f"Likely between {_ends_in_words(*truth[1:], form)}"
-        return estimate_in_words(*truth, form), [likely, f"Counted: {value}, by noise alone between {ends}"]
+        likely = f"Likely between {_ends_in_words(*truth[1:], form=form)}"
+        return estimate_in_words(*truth, form=form), [likely, f"Counted: {value}, by noise alone between {ends}"]
     return value, [f"Noise alone: between {ends}; how much the limits change it is not known"]
 
 
-def _ends_in_words(low: float, high: float, form: NumberFormat | None) -> str:
-    return range_in_words(low, high, form).replace(" … ", " and ")
+def _ends_in_words(low: float, high: float, *, form: NumberFormat | None) -> str:
+    return range_in_words(low, high, form=form).replace(" … ", " and ")

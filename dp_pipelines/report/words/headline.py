@@ -118,7 +118,7 @@ def headlines(
         notes = [_reach(total, parts, stage, entry, kind, cut=cut, form=form)]
         if cut and total.truth is not None:
             notes.append(f"Counted: {value} ± {bar}")
-            value, bar = estimate_in_words(*total.truth, form), ""
+            value, bar = estimate_in_words(*total.truth, form=form), ""
         notes.append(total_of(title or stage_name) if total.published else scope)
         old = [finite(number) for number in sequence(numbers.get(total.name))]
         if len(old) == 2 and old[0] is not None and old[1] is not None:
@@ -153,7 +153,7 @@ def _reach(
     if not cut:
         return f"Between {low} and {high}"
     if total.truth is not None:
-        return f"Likely between {range_in_words(*total.truth[1:], form).replace(' … ', ' and ')}"
+        return f"Likely between {range_in_words(*total.truth[1:], form=form).replace(' … ', ' and ')}"
     kept = mapping(entry.get("kept"))
     if kept.get("divided_by") == 1:
         return f"Between {low} and {high}; the limits cut off too little to be told from noise"
