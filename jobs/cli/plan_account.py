@@ -116,8 +116,7 @@ def _on_trial(request: Request, ledger: "Ledger") -> str:
                 return f"a run would be refused: dp-pipelines ledger raise {job} --epsilon {epsilon} --delta {delta}"
             if frozen is None:
                 return "a run fits"
-            left = book.runs_left()
-            return f"this plan is paid for, and {left} run{' is' if left == 1 else 's are'} left"
+            return f"this plan is paid for, and {book.runs_left()}"
     except RequestError as error:
         return f"a run would be refused: {error}"
     except LedgerError as error:

@@ -40,6 +40,7 @@ class ShownPlan:
         request: of the checked files; None where they were not checked.
         notes: what to say of stages beside their plan, by name.
         of_budget: what to say of the size of the budget.
+        spare: how many of the runs are for corrections.
     """
 
     stages: Mapping[str, Query | TrainModel]
@@ -48,6 +49,7 @@ class ShownPlan:
     request: Request | None
     notes: Mapping[str, Sequence[str]]
     of_budget: Sequence[str] = ()
+    spare: int = 0
 
     def to_json(self) -> dict[str, Any]:
         """Return the plan as JSON values, with what a group of the first size is guaranteed."""
@@ -103,6 +105,7 @@ def planned(file: JobFile, given: Sequence[str], groups: Sequence[int] = (), *, 
         request=request,
         notes=_notes(file, stages, plan),
         of_budget=of_budget,
+        spare=file.job.budget.spare,
     )
 
 
@@ -184,6 +187,8 @@ def print_plan(
         if account is not None and account.unit:
             plan = appearing_groups.in_units(plan, plural(account.unit))
         words = "" if account is None else account.words
-        summary.print_plan(plan, sys.stdout, notes=shown.notes, account=words, of_budget=shown.of_budget)
+        summary.print_plan(
+            plan, sys.stdout, notes=shown.notes, account=words, of_budget=shown.of_budget, spare=shown.spare
+        )
         if explain:
             summary.print_explanation(plan, sys.stdout)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from dp_pipelines.accounting.shown_costs import spent_number
 from dp_pipelines.disk_errors import reason_of, refuse_full, remedy_of
-from dp_pipelines.errors import BudgetError, RequestError
+from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs.outputs.release_place import ReleasePlace, at_place
 from dp_pipelines.jobs.request import job_fields, source_notes
 from dp_pipelines.jobs.request.request import Request, check
@@ -46,11 +46,6 @@ if TYPE_CHECKING:
 
 NO_LEDGER = "none"
 """What `--ledger` says where no ledger is wanted."""
-
-OTHERWISE = (
-    "if the rows are public, run with --ledger none; to see the report of made-up rows for free, run with --synthetic"
-)
-"""What else the command line offers where the ledger has no room."""
 
 RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:@/+-]{0,199}\Z")
 
@@ -166,7 +161,6 @@ def run(
         ledger=ledger,
         runner=runner,
         anchor=anchor,
-        otherwise=OTHERWISE,
         spare=spare,
         confirm=confirm,
         as_new=as_new,
@@ -186,7 +180,6 @@ def carry_out(
     beside: pathlib.Path | None = None,
     planned: Plan | None = None,
     note: Callable[[str], None] | None = None,
-    otherwise: str = "",
     produced: "Callable[[Request, Plan, str, Engine, Progress], Production]" = Production,
     spare: bool = False,
     confirm: "Confirm | None" = None,
@@ -201,7 +194,6 @@ def carry_out(
         beside: the folder of the ledger where none is named; None is that of the job file.
         planned: its plan, where that is known; a plan that the ledger has frozen comes before it.
         note: is told what a user should know; None writes it to standard error.
-        otherwise: what a user may do where the ledger has no room.
         produced: makes what produces the release.
         spare, confirm, as_new: see `run`.
     """
@@ -252,8 +244,8 @@ def carry_out(
             if frozen is None and book.others():
                 tell(
                     "this job differs from earlier ones on these data, so it costs another epsilon "
-                    f"{spent_number(plan.accounted['epsilon'])} for all of its runs; label, measure, title, description and "
-                    "order_by change what readers see for free"
+                    f"{spent_number(plan.accounted['epsilon'])} for all of its runs; label, measure, format, title, "
+                    "description and order_by change what readers see for free"
                 )
             identity = run_id or identity_of(plan, request)
             ledgered_run.release_at(target, identity, file.job.dataset, plan.digest, request.content)
@@ -295,11 +287,7 @@ def carry_out(
                 shown=place.shown,
                 content_with=request.content_with,
             )
-            try:
-                again = ledgered_run.run(book.open(), work)
-            except BudgetError as error:
-                hint = "; ".join(part for part in (error.hint, otherwise) if part)
-                raise BudgetError(field=error.field, message=error.message, hint=hint) from None
+            again = ledgered_run.run(book.open(), work)
             if changed:  # not said before: the run may have been refused, as one of another job
                 tell(changed)
             stored = (manifest.read_manifest(target) or {}) if again else {}

@@ -65,7 +65,7 @@ def warnings_of(plan: Mapping[str, Any]) -> list[str]:
 
 def print_plan(
     plan: Mapping[str, Any], stream: TextIO, *, notes: Mapping[str, Sequence[str]] = FrozenMapping({}), account: str = "",
-    of_budget: Sequence[str] = (),
+    of_budget: Sequence[str] = (), spare: int = 0,
 ) -> None:  # fmt: skip
     """A plan as `dp-pipelines plan` shows it.
 
@@ -75,15 +75,18 @@ def print_plan(
         notes: what to say of stages beside, by name.
         account: what the account has left, in words.
         of_budget: what to say of the size of the budget.
+        spare: how many of the runs are for corrections.
     """
     out = console(stream)
     runs = plan.get("runs", 1)
     spent, one = plan["accounted"], plan["accounted_one_run"]
     out.print(
-        f"budget     epsilon {spent_number(plan['epsilon'])}, delta {spent_number(plan['delta'])}" + _for_runs(runs)
+        f"budget     epsilon {spent_number(plan['epsilon'])}, delta {spent_number(plan['delta'])}"
+        + _for_runs(runs, spare)
     )
     out.print(
-        f"accounted  epsilon {spent_number(spent['epsilon'])}, delta {spent_number(spent['delta'])}" + _for_runs(runs)
+        f"accounted  epsilon {spent_number(spent['epsilon'])}, delta {spent_number(spent['delta'])}"
+        + _for_runs(runs, spare)
     )
     for words in of_budget:
         out.print(f"[bold]note:[/bold]      {escape(shown(words))}")
@@ -212,8 +215,13 @@ def print_explanation(plan: "Plan | Mapping[str, Any]", stream: TextIO) -> None:
         out.print(listed)
 
 
-def _for_runs(runs: int) -> str:
-    return f" for all {runs} runs together" if runs > 1 else ""
+def _for_runs(runs: int, spare: int = 0) -> str:
+    """Return for how many runs a budget is.
+
+    >>> _for_runs(54, 2), _for_runs(52), _for_runs(1)
+    (' for all 54 runs together, of them 2 spare', ' for all 52 runs together', '')
+    """
+    return f" for all {runs} runs together{f', of them {spare} spare' if spare else ''}" if runs > 1 else ""
 
 
 def _of_group(group: Mapping[str, Any]) -> str:
@@ -495,7 +503,7 @@ def print_release(
     out.print(
         f"{heading} epsilon {spent_number(spent.get('epsilon'))}, delta {spent_number(spent.get('delta'))}{this_run} of "
         f"epsilon {spent_number(budget.get('epsilon'))}, delta {spent_number(budget.get('delta'))}"
-        + _for_runs(budget.get("runs", 1))
+        + _for_runs(budget.get("runs", 1), (manifest.get("ledger") or {}).get("spare", 0))
     )
     if (so_far := spent_so_far(manifest)) is not None:
         out.print(f"so far     {so_far}")
