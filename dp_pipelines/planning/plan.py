@@ -416,8 +416,18 @@ class Plan:
         """The budget, and the noise of each number."""
         from dp_pipelines.planning.plan_text import plan_text  # for people alone
 
-        shown = {"epsilon": self.epsilon, "delta": self.delta, "runs": self.runs, "stages": self._described_stages()}
-        return plan_text(shown)
+        return plan_text(self._shown)
+
+    def _repr_html_(self) -> str:
+        """Return the same as a table, which a notebook shows of a cell that ends in a plan."""
+        from dp_pipelines.planning.plan_text import plan_html  # for people alone
+
+        return plan_html(self._shown)
+
+    @property
+    def _shown(self) -> dict[str, Any]:
+        """What a short text says of it."""
+        return {"epsilon": self.epsilon, "delta": self.delta, "runs": self.runs, "stages": self._described_stages()}
 
     def _described_stages(self) -> list[dict[str, Any]]:
         described = {name: self._described(stage) for name, stage in self.stages.items()}

@@ -122,7 +122,7 @@ def _cells_of_run(run: dict[str, Any]) -> list[str]:
         run.get("drawn", "") if run["state"] in RELEASED else "-",
         run["times"].get(run["state"], ""),
         near(run.get("job", "")) or "-",
-        near((run["folders"] or ["-"])[-1]),
+        ", ".join(near(folder) for folder in run["folders"]) or "-",
     ]
 
 

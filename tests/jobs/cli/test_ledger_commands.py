@@ -290,6 +290,9 @@ def test_runs_are_listed_with_their_states(fresh: Shop, call: Call) -> None:
         ("w2", 2, "published"),
     ]
     assert listed[0]["folders"] == [str(fresh.folder / "w1")]
+    assert call("run", fresh.job, "--output", fresh.folder / "copy", "--run-id", "w1").code == 0
+    (line,) = [line for line in call("runs", fresh.job).out.splitlines() if line.split()[:1] == ["w1"]]
+    assert f"{fresh.folder / 'w1'}, {fresh.folder / 'copy'}" in line
     assert [one["last_attempt"]["state"] for one in listed] == ["committed", "committed"]
     assert json.loads(call("runs", "--ledger", fresh.folder / DEFAULT_NAME, "--dataset", "other", "--json").out) == []
 
