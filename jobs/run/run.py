@@ -39,6 +39,7 @@ from dp_pipelines.training.kept_draws import InMemory
 
 if TYPE_CHECKING:
     from dp_pipelines.jobs.run.ledger_account import NewCharge
+    from dp_pipelines.jobs.run.renamed_jobs import RenamedWords
     from dp_pipelines.jobs.runners.engines import Engine
     from dp_pipelines.ledger.ledger import Ledger
 
@@ -184,6 +185,7 @@ def carry_out(
     spare: bool = False,
     confirm: "Confirm | None" = None,
     as_new: bool = True,
+    renamed: "RenamedWords | None" = None,
 ) -> PublishedRun:
     """Run a checked request. Errors as for `run`.
 
@@ -196,6 +198,7 @@ def carry_out(
         note: is told what a user should know; None writes it to standard error.
         produced: makes what produces the release.
         spare, confirm, as_new: see `run`.
+        renamed: what is said of a request that has only other names than a released one; None: what is said of job files.
     """
     file = request.file
     if file.job.parties is not None and produced is Production:
@@ -258,7 +261,7 @@ def carry_out(
                 if standing:  # by another ledger
                     staging.refuse_existing(target)
                 if frozen is None and not as_new:
-                    renamed_jobs.refuse_renamed(book.new_charge(plan))
+                    renamed_jobs.refuse_renamed(book.new_charge(plan), renamed or renamed_jobs.OF_JOB)
                 place.refuse_unready()
                 _refuse_unready(engine, request, plan, identity, target, tell)
                 tried = functools.partial(book.tried, admission(request, plan, identity, spare=spare, trial=True))
