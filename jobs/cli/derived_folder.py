@@ -85,7 +85,7 @@ def write(
         RequestError: a format cannot hold a table; nothing is left behind.
         DiskError, PublishError: a file cannot be written.
     """
-    tables = run.every_table | shown
+    tables = {**run.every_table, **shown}
     said = _outputs(file, content, tables)
     with staging.staging_folder(output) as folder:
         whole = folder / "derived"
@@ -95,11 +95,8 @@ def write(
         notes = [f"{name} {words}" for name, words in said.notes(published).items()]
         copies = said.copies(published, whole)
         staging.publish_folder(whole, output)
-    notes += (
-        [f"{place} of the job is not written: a run alone does" for place in file.job.outputs.places]
-        if (file.job.outputs is not None)
-        else []
-    )
+    elsewhere = () if file.job.outputs is None else file.job.outputs.places
+    notes += [f"{place} of the job is not written: a run alone does" for place in elsewhere]
     return [PAGE, *copies], notes
 
 
