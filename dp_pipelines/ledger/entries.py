@@ -128,6 +128,17 @@ class PlanBlock:
         return int(self.body.get("spare", 0))
 
     @property
+    def left(self) -> int:
+        """How many of its runs no run holds, those for corrections among them."""
+        return self.runs - len(self.rounds)
+
+    @property
+    def spare_in_words(self) -> str:
+        """How many of the runs that are left are for corrections, as more words behind their number; empty if none is."""
+        spare = len(self.free(spare=True))
+        return f", of them {spare} spare" if spare else ""
+
+    @property
     def job_fields(self) -> Mapping[str, str]:
         """The keys of the job file with what they say; empty in events before version 0.2.0 and of plans without a job file."""
         return {str(key): str(text) for key, text in self.body.get("job_fields", {}).items()}

@@ -202,6 +202,7 @@ def spent(ledger: "Ledger", run_: Run) -> dict[str, Any]:
         "window": run_.window,
         "round": run_.round,
         "runs": block.runs if block is not None else 1,
+        **({"spare": block.spare} if block is not None and block.spare else {}),
         "drawn": release_list.time_of_draw(run_)[:10],
         "head": {"seq": ledger.head.seq, "hash": ledger.head.hash},
         **budget_of(account, run_.window),

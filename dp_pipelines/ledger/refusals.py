@@ -49,30 +49,21 @@ def free_round(state: "State", block: PlanBlock, run_id: str, *, spare: bool) ->
     if free:
         return free[0]
     regular = block.runs - block.spare
-    kind, hint = (
-        f"{block.spare} spare run{'' if block.spare == 1 else 's'}"
-        if spare
-        else f"{regular} run{'' if regular == 1 else 's'}",
-        another_plan(regular),
+    covered = block.spare if spare else block.runs
+    kind = f"{covered} {'spare run' if spare else 'run'}{'' if covered == 1 else 's'}"
+    kind += f", of them {block.spare} spare" if block.spare and not spare else ""
+    hint = (
+        f"repeat a --run-id for the same release, or plan anew, which is charged: runs: {regular + 1} in the budget "
+        f"(sql: --runs {regular + 1})"
     )
     if others and not spare:
-        hint = (
-            f"to correct an earlier release, take one of the spare runs ({len(others)} left) with --spare; else {hint}"
-        )
+        left = "the spare run" if len(others) == 1 else f"one of the {len(others)} spare runs"
+        hint = f"to correct a release, take {left} with --spare; else {hint}"
     raise BudgetError(
         field=f"run {run_id!r}",
-        message=f"is one too many: the plan's budget covers {kind}, and all are used: "
+        message=f"is one too many: the plan's budget covers {kind}, used by "
         + release_list.rounds_in_words(state, block),
         hint=hint,
-    )
-
-
-def another_plan(runs: int) -> str:
-    """What helps where all runs of a plan are used."""
-    return (
-        "repeat one of their ids, or ask the same question, to get its release again; free of charge are another threshold or "
-        "limit (filter its published table) and CSV (`dp-pipelines report FOLDER --csv DIR`); for a new draw, make a new plan, "
-        f"which is charged anew: runs: {runs + 1} in the job's budget, or `dp-pipelines sql ... --runs {runs + 1} --run-id ID`"
     )
 
 

@@ -105,9 +105,9 @@ def refuse_above(account: Account, window: str, cost: Cost) -> None:
     needs, rest, fits = described(account, left, cost)
     message = f"this needs {needs}, but only {rest} are left"
     nothing = left.epsilon <= 0 or left.delta <= 0
-    look = "`dp-pipelines ledger show` lists what was spent"
+    look = "`dp-pipelines ledger show` lists all releases"
     if account.rule == RESERVED:  # the cap of a filter is fixed
-        look += ", and `dp-pipelines ledger raise` raises the cap"
+        look += ", `dp-pipelines ledger raise` raises the cap"
     hint = "nothing more fits" if nothing else f"what would fit: {fits}"
     raise BudgetError(field=field, message=message, hint=f"{hint}; {look}")
 

@@ -6,13 +6,18 @@ rows; they are those of selection itself (`selection`). Not covered: which group
 
 import dataclasses
 import math
+from collections.abc import Mapping
 from typing import Any
 
+from dp_pipelines.planning import resolve
 from dp_pipelines.planning.stage import StagePlan
 from dp_pipelines.selection import truncated_geometric
 
 RARELY = 0.001
 """The chance below which a group does not appear in practice."""
+
+SIZES, BY_BOUND, WARNING = "appear", "appear_by_bound", "mostly_missing"
+"""Entries of a stage in `plan --json`: the sizes, those by the bound that a run chooses, a warning about small groups."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,33 +32,105 @@ class AppearingSizes:
     half: int
     rarely: int
 
-    @property
-    def words(self) -> str:
-        """Both in words.
+    @classmethod
+    def from_json(cls, entry: Mapping[str, Any]) -> "AppearingSizes":
+        """Return the sizes of an entry that `to_json` made."""
+        return cls(half=entry["half"], rarely=entry["thousandth"])
 
-        >>> AppearingSizes(67, 40).words
-        'half of the groups of 67 users appear, one in a thousand of 40'
+    def words(self, units: str = "users") -> str:
+        """Return both in words.
+
+        Args:
+            units: what several privacy units are called.
+
+        >>> AppearingSizes(67, 40).words("customers")
+        'half of the groups of 67 customers appear, one in a thousand of 40'
         """
-        return f"half of the groups of {self.half:,} users appear, one in a thousand of {self.rarely:,}"
+        return f"half of the groups of {self.half:,} {units} appear, one in a thousand of {self.rarely:,}"
 
-    def to_json(self) -> dict[str, Any]:
-        """JSON values."""
-        return {"half": self.half, "thousandth": self.rarely, "words": self.words}
+    def to_json(self, units: str = "users") -> dict[str, Any]:
+        """Return JSON values. Arguments as for `words`."""
+        return {"half": self.half, "thousandth": self.rarely, "words": self.words(units)}
 
-    def warning(self, expected: float | None) -> dict[str, Any] | None:
+    def warning(self, expected: float | None, units: str = "users") -> dict[str, Any] | None:
         """Return a warning where a group as the job expects it will seldom appear, else None.
 
         Args:
-            expected: users of a typical group; None where the job says nothing.
+            expected: privacy units of a typical group; None where the job says nothing.
+            units: what several privacy units are called.
         """
         if expected is None or expected >= self.half:
             return None
         often = "almost none" if expected < self.rarely else "less than half"
         words = (
-            f"of groups of {expected:,.0f} users, as expect declares them, {often} will appear; use larger groups (fewer "
+            f"of groups of {expected:,.0f} {units}, as expect declares them, {often} will appear; use larger groups (fewer "
             "columns in partition_by, longer windows), more budget, or a public list"
         )
         return {"expected": expected, "words": words}
+
+
+def add_to(described: dict[str, Any], stage: StagePlan, expected: float | None) -> None:
+    """Add to a stage as `plan --json` shows it from which size on its groups appear, and a warning where few will.
+
+    Where the run chooses the bound on partitions, the sizes are those with the smallest and with the largest bound.
+
+    Args:
+        described: the stage.
+        stage: calibrated.
+        expected: privacy units of a typical group; None where the job says nothing.
+    """
+    if (sizes := appearing(stage)) is not None:
+        described[SIZES] = sizes.to_json()
+        if warning := sizes.warning(expected):
+            described[WARNING] = warning
+    if by_bound := appearing_by_bound(stage):
+        described[BY_BOUND] = {str(bound): sizes.to_json() for bound, sizes in by_bound.items()}
+
+
+def in_units(plan: Mapping[str, Any], units: str) -> dict[str, Any]:
+    """Return a plan whose sentences about groups have the name of the privacy unit.
+
+    Args:
+        plan: what `plan --json` prints; it is not changed.
+        units: what several privacy units are called.
+
+    >>> stage = {"name": "weekly", "appear": AppearingSizes(67, 40).to_json()}
+    >>> in_units({"stages": [stage]}, "customers")["stages"][0]["appear"]["words"]
+    'half of the groups of 67 customers appear, one in a thousand of 40'
+    """
+    return {**plan, "stages": [_in_units(stage, units) for stage in plan["stages"]]}
+
+
+def _in_units(stage: Mapping[str, Any], units: str) -> dict[str, Any]:
+    new = dict(stage)
+    if SIZES in stage:
+        sizes = AppearingSizes.from_json(stage[SIZES])
+        new[SIZES] = sizes.to_json(units)
+        if WARNING in stage:
+            new[WARNING] = sizes.warning(stage[WARNING]["expected"], units)
+    if BY_BOUND in stage:
+        entries = stage[BY_BOUND].items()
+        new[BY_BOUND] = {bound: AppearingSizes.from_json(entry).to_json(units) for bound, entry in entries}
+    return new
+
+
+def appearing_by_bound(stage: StagePlan) -> dict[int, AppearingSizes]:
+    """Return from which size on groups appear with the smallest and the largest bound on partitions that a run may choose.
+
+    It is empty where the run does not choose this bound, and where no group is selected by its size.
+
+    Args:
+        stage: calibrated.
+    """
+    bounds = stage.query.bounds
+    if not bounds.auto_partitions or stage.selection is None:
+        return {}
+    rows = None if bounds.row_candidates is None else bounds.row_candidates[-1]
+    found = {}
+    for bound in (bounds.candidates[0], bounds.candidates[-1]):
+        if (sizes := appearing(resolve.with_partitions(stage, bound, rows))) is not None:
+            found[bound] = sizes
+    return found
 
 
 def appearing(stage: StagePlan) -> AppearingSizes | None:

@@ -22,7 +22,16 @@ from dp_pipelines.frozen import FrozenMapping
 from dp_pipelines.plan_stages import phases, sharing, training_parts, window_columns
 from dp_pipelines.plan_stages.reads import ArmRows
 from dp_pipelines.plan_stages.sharing import Sharing
-from dp_pipelines.planning import describe, fit_choice, json_digest, power, rounds, training_usefulness, usefulness
+from dp_pipelines.planning import (
+    appearing_groups,
+    describe,
+    fit_choice,
+    json_digest,
+    power,
+    rounds,
+    training_usefulness,
+    usefulness,
+)
 from dp_pipelines.planning.candidate import Calibrated, TotalBudget
 from dp_pipelines.planning.choose import search
 from dp_pipelines.planning.noise_levels import fixed_noise, integer_noise, noise_limit
@@ -407,8 +416,18 @@ class Plan:
         """The budget, and the noise of each number."""
         from dp_pipelines.planning.plan_text import plan_text  # for people alone
 
-        shown = {"epsilon": self.epsilon, "delta": self.delta, "runs": self.runs, "stages": self._described_stages()}
-        return plan_text(shown)
+        return plan_text(self._shown)
+
+    def _repr_html_(self) -> str:
+        """Return the same as a table, which a notebook shows of a cell that ends in a plan."""
+        from dp_pipelines.planning.plan_text import plan_html  # for people alone
+
+        return plan_html(self._shown)
+
+    @property
+    def _shown(self) -> dict[str, Any]:
+        """What a short text says of it."""
+        return {"epsilon": self.epsilon, "delta": self.delta, "runs": self.runs, "stages": self._described_stages()}
 
     def _described_stages(self) -> list[dict[str, Any]]:
         described = {name: self._described(stage) for name, stage in self.stages.items()}
@@ -437,6 +456,9 @@ class Plan:
                 described["compare"] = power.of_stage(stage, self.queries[stage.reads.of], self.expect)
             if stage.name in self._asked:
                 usefulness.add_to(described, stage, expect)
+            # What the job expects of a group is about those that it asked for, not about levels above or vocabularies.
+            users = expect.users if expect is not None and stage.name in self._asked else None
+            appearing_groups.add_to(described, stage, users)
         fit_choice.add_to(described, stage, self.trained)
         if stage.query.group is not None and stage.name not in self.trained:
             del described["share"]

@@ -4,6 +4,7 @@ In: what `Plan.to_json` gives. Out: lines. Holds: a number whose noise depends o
 thresholds, limits and expected errors, which `dp-pipelines plan` prints.
 """
 
+import html
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -27,12 +28,34 @@ def plan_text(plan: Mapping[str, Any]) -> str:
     weekly   basket  gaussian  depends on group size
     returns  -       -         -
     """
-    runs = f" for all {plan['runs']} runs together" if plan["runs"] > 1 else ""
     rows = [HEADS, *_rows(plan)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(HEADS))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-    first = f"epsilon {spent_number(plan['epsilon'])}, delta {spent_number(plan['delta'])}{runs}"
-    return "\n".join([first, *lines])
+    return "\n".join([_budget(plan), *lines])
+
+
+def plan_html(plan: Mapping[str, Any]) -> str:
+    """Return the same as an HTML table. Arguments as for `plan_text`.
+
+    >>> stages = [{"name": "<b>", "metrics": {"orders": {"noise": "gaussian", "stddev": 86.128}}}]
+    >>> for row in plan_html({"epsilon": 1.0, "delta": 1e-6, "runs": 1, "stages": stages}).split("<tr>"):
+    ...     print(row)
+    <table><caption>epsilon 1, delta 1e-06</caption>
+    <th>stage</th><th>metric</th><th>noise</th><th>standard deviation</th></tr>
+    <td>&lt;b&gt;</td><td>orders</td><td>gaussian</td><td>86.13</td></tr></table>
+    """
+    head = "".join(f"<th>{html.escape(name)}</th>" for name in HEADS)
+    body = "".join(
+        f"<tr>{''.join(f'<td>{html.escape(cell)}</td>' for cell in row)}</tr>"  # names are those of a user
+        for row in _rows(plan)
+    )
+    return f"<table><caption>{html.escape(_budget(plan))}</caption><tr>{head}</tr>{body}</table>"
+
+
+def _budget(plan: Mapping[str, Any]) -> str:
+    """Return the budget of a plan in a line."""
+    runs = f" for all {plan['runs']} runs together" if plan["runs"] > 1 else ""
+    return f"epsilon {spent_number(plan['epsilon'])}, delta {spent_number(plan['delta'])}{runs}"
 
 
 def _rows(plan: Mapping[str, Any]) -> Iterator[tuple[str, str, str, str]]:

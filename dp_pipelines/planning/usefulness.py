@@ -20,7 +20,7 @@ from dp_pipelines.errors import BudgetError
 from dp_pipelines.mechanisms.by_statistic import mechanism_of
 from dp_pipelines.metrics.base import Metric
 from dp_pipelines.metrics.good_from import GoodFrom, Level, shown
-from dp_pipelines.planning import appearing_groups, reserve
+from dp_pipelines.planning import reserve
 from dp_pipelines.planning.noise_levels import noise_search
 from dp_pipelines.planning.stage import StagePlan
 from dp_pipelines.query.query import PublicPartitions
@@ -56,10 +56,6 @@ def add_to(described: dict[str, Any], stage: StagePlan, expect: "Expectation | N
             entry["good_from_left_out"] = reason
     if warning := _warning(said, stage, expect):
         described["mostly_noise"] = warning
-    if (sizes := appearing_groups.appearing(stage)) is not None:
-        described["appear"] = sizes.to_json()
-        if missing := sizes.warning(expect.users if expect is not None else None):
-            described["mostly_missing"] = missing
 
 
 def statements(stage: StagePlan) -> dict[str, tuple[GoodFrom, ...]]:

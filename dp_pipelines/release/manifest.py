@@ -234,6 +234,9 @@ def spent_so_far(content: Mapping[str, Any]) -> str | None:
 
     >>> spent_so_far({"ledger": {"round": 2, "runs": 4, "so_far": {"epsilon": 1.8634}}, "budget": {"epsilon": 2.0}})
     'run 2 of 4; the runs so far used epsilon 1.864 of 2'
+    >>> ledger = {"round": 2, "runs": 54, "spare": 2, "so_far": {"epsilon": 0.1}}
+    >>> spent_so_far({"ledger": ledger, "budget": {"epsilon": 2.0}})
+    'run 2 of 54, of them 2 spare; the runs so far used epsilon 0.1 of 2'
     """
     ledger, budget = content.get("ledger") or {}, content.get("budget") or {}
     if not isinstance(ledger, Mapping) or not isinstance(budget, Mapping):
@@ -244,9 +247,9 @@ def spent_so_far(content: Mapping[str, Any]) -> str | None:
         return None
     if not all(isinstance(value, int | float) and 0 <= value < 1e300 for value in (spent, asked)):
         return None
-    return (
-        f"run {ledger['round']} of {runs}; the runs so far used epsilon {spent_number(spent)} of {spent_number(asked)}"
-    )
+    spare = ledger.get("spare")
+    known = f", of them {spare} spare" if isinstance(spare, int) and 0 < spare < runs else ""
+    return f"run {ledger['round']} of {runs}{known}; the runs so far used epsilon {spent_number(spent)} of {spent_number(asked)}"
 
 
 @functools.cache

@@ -25,6 +25,7 @@ from dp_pipelines.report.released_table import Codes, Lists, Numbers, Published,
 from dp_pipelines.report.spread_charts import histogram, pairs, quantile_ranges, quantile_series, range_of, spark
 from dp_pipelines.report.time_axis import axis_of_time
 from dp_pipelines.report.words.chart_words import trend
+from dp_pipelines.report.words.number_format import NumberFormat
 
 MOST_QUANTILES, MOST_LINES, ROWS, BARS, MOST_BARS, SPARK_BARS = 9, 24, 10, 10, 60, 40
 """In the table: columns of a metric, and bins in words. In plots: rows of ranges, categories, bins of a panel and of a spark."""
@@ -51,8 +52,10 @@ class ListStyle(abc.ABC):
         """The labels of the places of a list, and of the edges between bins (none where there are no edges)."""
 
     @abc.abstractmethod
-    def columns(self, metric: Lists, entry: Mapping[str, Any], most: int) -> list[dict[str, Any]]:
-        """The columns of a table, with the first `most` rows as cells."""
+    def columns(
+        self, metric: Lists, entry: Mapping[str, Any], most: int, form: NumberFormat | None = None
+    ) -> list[dict[str, Any]]:
+        """The columns of a table, with the first `most` rows as cells, written in a format."""
 
     @abc.abstractmethod
     def plots(self, metric: Lists, entry: Mapping[str, Any], published: Published, leader: Numbers) -> dict[str, Any]:
@@ -79,7 +82,9 @@ class QuantileLists(ListStyle):
             return [f"{100 * level:.4g}%" for level in levels], []
         return _numbered(width), []
 
-    def columns(self, metric: Lists, entry: Mapping[str, Any], most: int) -> list[dict[str, Any]]:
+    def columns(
+        self, metric: Lists, entry: Mapping[str, Any], most: int, form: NumberFormat | None = None
+    ) -> list[dict[str, Any]]:
         """See `ListStyle`."""
         labels, _ = self.places(entry, metric.values.shape[1])
         chosen = np.unique(np.linspace(0, len(labels) - 1, min(len(labels), MOST_QUANTILES)).round().astype(int))
@@ -89,7 +94,7 @@ class QuantileLists(ListStyle):
                 "label": labels[place],
                 "bins": False,
                 "cells": number_cells(
-                    metric.values[:, place], metric.stddevs[:, place], most, verdicts.range_of(entry)
+                    metric.values[:, place], metric.stddevs[:, place], most, verdicts.range_of(entry), form=form
                 ),
             }
             for place in chosen.tolist()
@@ -110,11 +115,13 @@ class QuantileLists(ListStyle):
 class BarLists(ListStyle):
     """One column with small bars; a panel of bars for each of the largest partitions."""
 
-    def columns(self, metric: Lists, entry: Mapping[str, Any], most: int) -> list[dict[str, Any]]:
+    def columns(
+        self, metric: Lists, entry: Mapping[str, Any], most: int, form: NumberFormat | None = None
+    ) -> list[dict[str, Any]]:
         """See `ListStyle`."""
         labels, _ = self.places(entry, metric.values.shape[1])
         cells = [
-            self._cell(metric.name, values, stddevs, labels)
+            self._cell(metric.name, values, stddevs, labels, form)
             for values, stddevs in zip(metric.values[:most], metric.stddevs[:most], strict=True)
         ]
         return [{"name": metric.name, "label": "", "bins": True, "cells": cells}]
@@ -146,12 +153,14 @@ class BarLists(ListStyle):
     def _sizes(self, values: Floats) -> Floats:
         """By what the largest numbers are chosen."""
 
-    def _cell(self, name: str, values: Floats, stddevs: Floats, labels: Sequence[str]) -> dict[str, Any]:
+    def _cell(
+        self, name: str, values: Floats, stddevs: Floats, labels: Sequence[str], form: NumberFormat | None
+    ) -> dict[str, Any]:
         if not np.isfinite(values).any():
             return {"spark": None, "lines": [], "more": ""}
         most = int(np.nanargmax(np.where(np.isfinite(values), values, -np.inf)))
         lines = [
-            (text, with_error_bar(value, stddev, grouped=True))
+            (text, with_error_bar(value, stddev, grouped=True, form=form))
             for text, value, stddev in zip(labels[:MOST_LINES], values.tolist(), stddevs.tolist(), strict=False)
         ]
         found = _merged(values, _together(len(values), SPARK_BARS))
@@ -248,7 +257,13 @@ def style_of(metric: type[Metric] | None, entry: Mapping[str, Any]) -> ListStyle
 
 
 def number_cells(
-    values: Floats, stddevs: Floats, most: int, within: tuple[float, float] | None = None, *, whole: bool = False
+    values: Floats,
+    stddevs: Floats,
+    most: int,
+    within: tuple[float, float] | None = None,
+    *,
+    whole: bool = False,
+    form: NumberFormat | None = None,
 ) -> list[dict[str, Any]]:
     """The first numbers as cells; those that their error bar swallows are marked, those whose bar covers the range are hidden."""
     cells: list[dict[str, Any]] = []
@@ -257,10 +272,10 @@ def number_cells(
         if covered:
             cells.append({"value": None, "bar": None, "unsure": True, "noise": verdicts.NOISE, "estimate": ""})
             continue
-        parts = error_bar_parts(value, stddev, grouped=True, whole=whole)
+        parts = error_bar_parts(value, stddev, grouped=True, whole=whole, form=form)
         unsure = parts is not None and abs(value) < ERROR_BAR * stddev
         if math.isnan(stddev) and math.isfinite(value):  # it was chosen, and has no error bar
-            parts = (public_number(value), "")
+            parts = (public_number(value) if form is None else form.text(value), "")
         cells.append(
             {"value": parts and parts[0], "bar": parts and parts[1], "unsure": unsure, "noise": "", "estimate": ""}
         )

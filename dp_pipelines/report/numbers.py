@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 
 from dp_pipelines.accounting.shown_costs import left_number, spent_number
 from dp_pipelines.metrics.base import ERROR_BAR as ERROR_BAR
+from dp_pipelines.report.words.number_format import NumberFormat
 
 MOST_DECIMALS = 12
 
@@ -24,7 +25,12 @@ WORDS = ((1e12, "trillion"), (1e9, "billion"), (1e6, "million"))
 
 
 def error_bar_parts(
-    value: float | None, stddev: float | None, *, grouped: bool = False, whole: bool = False
+    value: float | None,
+    stddev: float | None,
+    *,
+    grouped: bool = False,
+    whole: bool = False,
+    form: NumberFormat | None = None,
 ) -> tuple[str, str] | None:
     """A value and its error bar as two texts of the same precision, or None where one of them is no finite number.
 
@@ -33,7 +39,10 @@ def error_bar_parts(
         stddev: the standard deviation of its noise, in the same unit.
         grouped: whether thousands are separated by commas.
         whole: whether it estimates a whole number, such as one of people; then the bar is rounded up.
+        form: how the job wants it to be written; None: in the digits that its error bar leaves certain.
 
+    >>> error_bar_parts(0.1234, 0.001, form=NumberFormat(decimals=0, percent=True))
+    ('12%', '1%')
     >>> error_bar_parts(13546.9, 14074.9, grouped=True)
     ('13,547', '27,587')
     >>> error_bar_parts(2087.7, 3.5, grouped=True), error_bar_parts(2087.7, 3.5, grouped=True, whole=True)
@@ -42,6 +51,8 @@ def error_bar_parts(
     """
     if value is None or stddev is None or not math.isfinite(value) or not math.isfinite(bar := ERROR_BAR * stddev):
         return None
+    if form is not None:
+        return form.bar_parts(value, bar)[:2]
     if whole and bar > 0:
         return _fixed(value, 0, grouped), _fixed(math.ceil(bar - 1e-9) if bar < 10 else bar, 0, grouped)
     if not bar > 0:
@@ -52,7 +63,14 @@ def error_bar_parts(
     return _fixed(value, digits, grouped), _fixed(bar, digits, grouped)
 
 
-def with_error_bar(value: float | None, stddev: float | None, *, grouped: bool = False, whole: bool = False) -> str:
+def with_error_bar(
+    value: float | None,
+    stddev: float | None,
+    *,
+    grouped: bool = False,
+    whole: bool = False,
+    form: NumberFormat | None = None,
+) -> str:
     """A value and its error bar, rounded to what the error leaves certain. Arguments as for `error_bar_parts`.
 
     >>> with_error_bar(1234.567, 12.3)
@@ -62,19 +80,23 @@ def with_error_bar(value: float | None, stddev: float | None, *, grouped: bool =
     >>> with_error_bar(float("nan"), 1.0), with_error_bar(2.5, None), with_error_bar(1234567.0, None, grouped=True)
     ('-', '2.5', '1,234,567')
     """
-    parts = error_bar_parts(value, stddev, grouped=grouped, whole=whole)
+    parts = error_bar_parts(value, stddev, grouped=grouped, whole=whole, form=form)
     if parts is not None:
         return f"{parts[0]} ± {parts[1]}"
     if value is None or not math.isfinite(value) or not (stddev is None or math.isnan(stddev)):
         return "-"
-    return _alone(value, grouped)  # it was chosen among candidates, and has no error bar
+    return (
+        _alone(value, grouped) if form is None else form.text(value)
+    )  # it was chosen among candidates, and has no error bar
 
 
-def rounded_cells(value: float | None, stddev: float | None, *, whole: bool = False) -> tuple[str, str, str, str]:
+def rounded_cells(
+    value: float | None, stddev: float | None, *, whole: bool = False, form: NumberFormat | None = None
+) -> tuple[str, str, str, str]:
     """Return a number, its standard deviation and both ends of its error bar for a file, with the digits that tables show.
 
     Args:
-        value, stddev, whole: as for `error_bar_parts`.
+        value, stddev, whole, form: as for `error_bar_parts`.
 
     Returns:
         texts without separators, empty where there is no number. A number without an error bar keeps all of its digits.
@@ -87,10 +109,13 @@ def rounded_cells(value: float | None, stddev: float | None, *, whole: bool = Fa
     if value is None or not math.isfinite(value):
         return "", "", "", ""
     if stddev is None or math.isnan(stddev):
-        return exact_number(value), "", "", ""
+        return exact_number(value) if form is None else form.cell(value), "", "", ""
     bar = ERROR_BAR * stddev
     if not math.isfinite(bar):
         return "", "", "", ""
+    if form is not None:
+        middle_text, *ends = form.bar_cells(value, bar)
+        return middle_text, _stddev_text(stddev) if bar > 0 else "0", ends[0], ends[1]
     if not bar > 0:
         return exact_number(value), "0", exact_number(value), exact_number(value)
     digits = 0 if whole else max(0, 1 - math.floor(math.log10(bar)))
@@ -194,11 +219,13 @@ def _cost(value: object, shown: Callable[[float], str]) -> str:
     return shown(value).replace("e-0", "e-")
 
 
-def rounded_parts(value: float, stddev: float, *, whole: bool = False) -> tuple[str, str, str, str] | None:
+def rounded_parts(
+    value: float, stddev: float, *, whole: bool = False, form: NumberFormat | None = None
+) -> tuple[str, str, str, str] | None:
     """A headline number: the value, its error bar and both ends, rounded to two digits of the bar; None where there is none.
 
     Args:
-        value, stddev, whole: as for `error_bar_parts`.
+        value, stddev, whole, form: as for `error_bar_parts`.
 
     >>> rounded_parts(5668806.2, 5603.0), rounded_parts(24936.7, 4.7, whole=True)
     (('5,669,000', '11,000', '5,658,000', '5,680,000'), ('24,937', '10', '24,927', '24,947'))
@@ -208,6 +235,8 @@ def rounded_parts(value: float, stddev: float, *, whole: bool = False) -> tuple[
     bar = ERROR_BAR * stddev
     if not (math.isfinite(value) and math.isfinite(bar) and bar >= 0):
         return None
+    if form is not None:
+        return form.bar_parts(value, bar)
     size, word = next(((size, f" {word}") for size, word in WORDS if size >= 1e9 and abs(value) >= size), (1.0, ""))
     place = math.floor(math.log10(bar / size)) - 1 if bar / size > 0 else 0 if whole else -2
     place = max(0, place) if whole and not word else place

@@ -15,6 +15,7 @@ from dp_pipelines.report.kept_text import percent
 from dp_pipelines.report.key_text import visible
 from dp_pipelines.report.numbers import MOST_DECIMALS, MOST_DIGITS, written_out
 from dp_pipelines.report.pages import mapping
+from dp_pipelines.report.words.number_format import DOWN, NEAREST, UP, NumberFormat
 
 HEADING = "likely"
 """The heading of a column of ranges."""
@@ -23,30 +24,36 @@ NOT_MEASURED = "what the limits cut off was not measured"
 """What is said of a stage whose bounds were written by hand, and which has no `kept`."""
 
 
-def range_in_words(low: float, high: float) -> str:
+def range_in_words(low: float, high: float, *, form: NumberFormat | None = None) -> str:
     """Return a range, rounded outwards to what its width leaves certain.
 
     Args:
         low, high: the ends; NaN for none.
+        form: how the job wants the number to be written; None: as its width asks for.
 
     >>> range_in_words(1050.4, 1189.2), range_in_words(1050.4, float("nan")), range_in_words(0.04121, 0.04979)
     ('1,050 … 1,190', 'at least 1,050', '0.0412 … 0.0498')
     >>> range_in_words(5.0, 5.0), range_in_words(float("nan"), float("nan"))
     ('5.00', '-')
+    >>> range_in_words(0.1201, 0.1302, form=NumberFormat(decimals=0, percent=True))
+    '12% … 14%'
     """
-    first, last = _ends(low, high, _rounded)
+    first, last = _ends(low, high, _rounded if form is None else _in_form(form.text))
     if not first or not last:
         return f"at least {first}" if first else "-"
     return first if high == low else f"{first} … {last}"
 
 
-def range_cells(estimate: float, low: float, high: float, *, whole: bool = False) -> tuple[str, str, str]:
+def range_cells(
+    estimate: float, low: float, high: float, *, whole: bool = False, form: NumberFormat | None = None
+) -> tuple[str, str, str]:
     """Return an estimate and both ends of its range for a file, rounded as on the page.
 
     Args:
         estimate: of the true number.
         low, high: the ends; NaN for none.
         whole: whether the true number is whole, such as one of people.
+        form: as for `range_in_words`.
 
     Returns:
         texts without separators, empty where there is no number.
@@ -63,8 +70,9 @@ def range_cells(estimate: float, low: float, high: float, *, whole: bool = False
         text = _rounded(value, step, to).replace(",", "")
         return str(to(float(text))) if whole and "." in text else text
 
-    first, last = _ends(low, high, cell)
-    return _estimate(estimate, low, high, cell), first, last
+    write = cell if form is None else _in_form(form.cell)
+    first, last = _ends(low, high, write)
+    return _estimate(estimate, low, high, write), first, last
 
 
 Writer: TypeAlias = Callable[[float, float, Callable[[Any], int]], str]
@@ -91,13 +99,23 @@ def _estimate(estimate: float, low: float, high: float, write: Writer) -> str:
     return write(estimate, _step(high - low if known else max(abs(estimate), 1.0) / 10), round)
 
 
-def estimate_in_words(estimate: float, low: float, high: float) -> str:
-    """Return an estimate, rounded to what the width of its range leaves certain.
+def estimate_in_words(estimate: float, low: float, high: float, *, form: NumberFormat | None = None) -> str:
+    """Return an estimate, rounded to what the width of its range leaves certain. `form` as for `range_in_words`.
 
     >>> estimate_in_words(1120.3, 1050.4, 1189.2), estimate_in_words(float("nan"), 1.0, 2.0)
     ('1,120', '-')
     """
-    return _estimate(estimate, low, high, _rounded) or "-"
+    return _estimate(estimate, low, high, _rounded if form is None else _in_form(form.text)) or "-"
+
+
+def _in_form(write: Callable[[float, str], str]) -> Writer:
+    """Return a writer whose digits follow from a format instead of the width of a range."""
+    rounding = {math.floor: DOWN, math.ceil: UP}
+
+    def written(value: float, step: float, to: Callable[[Any], int]) -> str:
+        return write(value, rounding.get(to, NEAREST))
+
+    return written
 
 
 def assumption(unit: str, below: str, *, total: bool = False) -> str:

@@ -47,6 +47,7 @@ from dp_pipelines.report.stage_charts import MOST_PLOTTED, charts_of
 from dp_pipelines.report.words import arm_verdicts, headline
 from dp_pipelines.report.words.derived_headlines import derived_headlines
 from dp_pipelines.report.words.limit_words import may_cut, metrics_by_column
+from dp_pipelines.report.words.number_format import FormOf, NumberFormat
 from dp_pipelines.report.words.presented import Presented, renamed_stage
 from dp_pipelines.report.words.unit_name import plural
 
@@ -73,6 +74,10 @@ Words = Callable[[str, int], str | None]
 
 
 def _as_it_is(column: str, row: int) -> str | None:
+    return None
+
+
+def _no_form(name: str) -> NumberFormat | None:
     return None
 
 
@@ -104,7 +109,8 @@ def stage_section(
     published = None if path is None else read_published(path, list(keys) if named and keys is not None else None)
     renamed = {}
     title = name if shown is None or not shown.title else shown.title
-    computed_headlines = [] if published is None else _computed_headlines(published, stage, title)
+    form_of = _no_form if shown is None else shown.form_of
+    computed_headlines = [] if published is None else _computed_headlines(published, stage, title, form_of)
     if published is not None and shown is not None:
         renamed = shown.columns(published.table, [key.name for key in published.keys])
     if published is not None and renamed:
@@ -143,8 +149,8 @@ def stage_section(
     order_by = order_by or rollup_order(stage)
     order = printed_order(published, said, FIRST_ROWS, best=best, order_by=order_by)
     readable, words = _readable(published, stage)
-    section |= table_of(readable, styles, entries, order, known, words)
-    computed = list(derived_cells.cells_of(published.table, stage, order.rows))
+    section |= table_of(readable, styles, entries, order, known, words, form_of)
+    computed = list(derived_cells.cells_of(published.table, stage, order.rows, form_of))
     section["computed"] = bool(computed)
     section["only_here"] = [one.name for one in computed if is_only_shown(stage, one.name)]
     _append_computed(section, computed)
@@ -159,7 +165,7 @@ def stage_section(
     section["period"] = _period(published)
     section["turn"] = turn_words(published)
     section["headlines"] = [
-        *headline.headlines(published, stage, known, name, FIRST_ROWS, before, title=title),
+        *headline.headlines(published, stage, known, name, FIRST_ROWS, before, title=title, form_of=form_of),
         *(dataclasses.replace(one, name=renamed.get(one.name, one.name)) for one in computed_headlines),
     ]
     section["not_added"] = [
@@ -178,7 +184,7 @@ def stage_section(
             "words": _words(known[metric.name], unit, columns.get(metric.name))
             + _chosen_bounds(entries.get(metric.name, {}))
             + _shrunk(entries.get(metric.name, {})),
-            "bar": _usual_bar(metric, whole=_is_whole(known[metric.name])),
+            "bar": _usual_bar(metric, whole=_is_whole(known[metric.name]), form=form_of(metric.name)),
             "warnings": warnings.get(metric.name, []),
         }
         for metric in published.in_order
@@ -215,13 +221,15 @@ def stage_section(
     return section
 
 
-def _computed_headlines(published: Published, stage: Mapping[str, Any], title: str) -> list[headline.Headline]:
+def _computed_headlines(
+    published: Published, stage: Mapping[str, Any], title: str, form_of: FormOf
+) -> list[headline.Headline]:
     """Return the headlines of formulas, under the names of the release, which the formulas use."""
     entries = mapping(stage.get("metrics"))
     known = {
         metric.name: registry.of_kind(mapping(entries.get(metric.name)).get("kind")) for metric in published.metrics
     }
-    return derived_headlines(published, stage, known, title)
+    return derived_headlines(published, stage, known, title, form_of)
 
 
 def _readable(published: Published, stage: Mapping[str, Any]) -> tuple[Published, Words]:
@@ -410,6 +418,7 @@ def table_of(
     order: PrintedOrder | None = None,
     known: Mapping[str, type[Metric] | None] = FrozenMapping({}),
     words: Words = _as_it_is,
+    form_of: FormOf = _no_form,
 ) -> dict[str, Any]:
     """The first rows as cells.
 
@@ -420,20 +429,22 @@ def table_of(
         order: of the rows; None takes that of the table.
         known: what each metric is, where it is known.
         words: what stands instead of nulls.
+        form_of: how the numbers of each metric are written.
     """
     if order is None:
         order = PrintedOrder(rows=np.arange(min(published.table.num_rows, FIRST_ROWS)), by="")
     columns: list[dict[str, Any]] = []
     for metric in (metric.taken(order.rows) for metric in published.in_order):
+        form = form_of(metric.name)
         if isinstance(metric, Lists):
-            columns += styles[metric.name].columns(metric, entries.get(metric.name, {}), FIRST_ROWS)
+            columns += styles[metric.name].columns(metric, entries.get(metric.name, {}), FIRST_ROWS, form)
         else:
             within = verdicts.range_of(entries.get(metric.name, {}))
             whole = _is_whole(known.get(metric.name))
-            cells = number_cells(metric.values, metric.stddevs, FIRST_ROWS, within, whole=whole)
+            cells = number_cells(metric.values, metric.stddevs, FIRST_ROWS, within, whole=whole, form=form)
             columns.append({"name": metric.name, "label": "", "bins": False, "cells": cells})
             if metric.truth is not None:
-                columns.append(_range_column(metric.name, metric.truth, cells))
+                columns.append(_range_column(metric.name, metric.truth, cells, form))
     texts = [[_key_cell(key, int(row), words) for row in order.rows] for key in published.keys]
     return {
         "rows": published.table.num_rows,
@@ -481,13 +492,15 @@ def derived_legend(stage: Mapping[str, Any], computed: Sequence[DerivedCells]) -
     ]
 
 
-def _range_column(name: str, truth: Truth, cells: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def _range_column(
+    name: str, truth: Truth, cells: Sequence[dict[str, Any]], form: NumberFormat | None
+) -> dict[str, Any]:
     """The column of ranges of a metric; the cells of the metric get their estimates."""
     ends = zip(truth.estimates.tolist(), truth.lows.tolist(), truth.highs.tolist(), strict=True)
     texts = []
     for cell, (estimate, low, high) in zip(cells, ends, strict=False):
-        cell["estimate"] = "–" if math.isnan(estimate) else estimate_in_words(estimate, low, high)
-        said = range_in_words(low, high)
+        cell["estimate"] = "–" if math.isnan(estimate) else estimate_in_words(estimate, low, high, form=form)
+        said = range_in_words(low, high, form=form)
         texts.append({"range": "–" if said == "-" else said})
     return {"name": name, "label": HEADING, "bins": False, "range": True, "cells": texts}
 
@@ -497,10 +510,12 @@ def _key_cell(key: Key, row: int, words: Words) -> str | Markup | None:
     return key.text(int(key.codes[row])) if said is None else Markup('<i class="nothing">{}</i>').format(said)
 
 
-def _usual_bar(metric: Numbers | Lists, *, whole: bool) -> str | None:
+def _usual_bar(metric: Numbers | Lists, *, whole: bool, form: NumberFormat | None) -> str | None:
     """Half the length of the error bars, where all are the same."""
     known = metric.bars[np.isfinite(metric.stddevs)]
     if not len(known) or known.max() > known.min() * (1 + 1e-9):
         return None
-    parts = error_bar_parts(0.0, float(metric.stddevs[np.isfinite(metric.stddevs)][0]), grouped=True, whole=whole)
+    parts = error_bar_parts(
+        0.0, float(metric.stddevs[np.isfinite(metric.stddevs)][0]), grouped=True, whole=whole, form=form
+    )
     return None if parts is None else parts[1]

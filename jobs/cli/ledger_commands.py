@@ -104,10 +104,9 @@ def _given_back(book: Ledger, run: Run) -> str:
         return "its charge is back in the account, for any job"
     block = book.state.plans[run.account, run.window, run.plan]
     what = shown(release_list.contents_in_words(release_list.stages_of(book.state, block)))
-    left = len(block.free())
     return (
-        f"its place in the plan is free again: a run of the same plan ({what}; {left} of {block.runs - block.spare} runs are "
-        "left) may use it, and no other plan can, since a plan is paid for as a whole"
+        f"its place in the plan is free again: a run of the same plan ({what}; {block.left} of {block.runs} runs are "
+        f"left{block.spare_in_words}) may use it, and no other plan can, since a plan is paid for as a whole"
     )
 
 
@@ -123,7 +122,7 @@ def _cells_of_run(run: dict[str, Any]) -> list[str]:
         run.get("drawn", "") if run["state"] in RELEASED else "-",
         run["times"].get(run["state"], ""),
         near(run.get("job", "")) or "-",
-        near((run["folders"] or ["-"])[-1]),
+        ", ".join(near(folder) for folder in run["folders"]) or "-",
     ]
 
 

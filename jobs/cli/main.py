@@ -286,11 +286,12 @@ def _predict(given: argparse.Namespace, rest: list[str]) -> int:
 def _report(given: argparse.Namespace, rest: list[str]) -> int:
     from dp_pipelines.jobs.cli import report_command
 
+    said: list[str] = []
     if given.csv is not None:
         done = report_command.write_csv(given.folders, given.csv, given.output, given.job)
     else:
-        done = report_command.write_page(given.folders, given.output, given.job)
-    for note in report_command.notes(given.folders[0], given.job):
+        done, said = report_command.write(given.folders, given.output, given.job)
+    for note in [*said, *report_command.notes(given.folders[0], given.job)]:
         output.note(f"note: {note}")
     with output.printing(f"{done}; {output.LOST}"):
         print(done)
@@ -314,7 +315,7 @@ def _plan(given: argparse.Namespace, rest: list[str]) -> int:
     if given.against is not None:
         return _plan_against(file, given)
     shown = shown_plan.planned(file, given.param, () if given.group is None else (given.group,))
-    account = "" if given.json else plan_account.in_words(file, shown.request)
+    account = None if given.json else plan_account.look(file, shown.request)
     shown_plan.print_plan(shown, in_json=given.json, explain=given.explain, account=account)
     return DONE
 
@@ -341,7 +342,7 @@ def _plan_against(file: "JobFile", given: argparse.Namespace) -> int:
         now = dataclasses.replace(now, plan={**now.plan, "against": found.to_json()})
         shown_plan.print_plan(now, in_json=True)
         return DONE
-    above, account = "\n".join(found.lines(given.against)), plan_account.in_words(file, now.request)
+    above, account = "\n".join(found.lines(given.against)), plan_account.look(file, now.request)
     shown_plan.print_plan(now, in_json=False, explain=given.explain, above=above, account=account)
     return DONE
 

@@ -6,6 +6,7 @@ fails no plan. No row is read. Not covered: ledgers elsewhere, which only `run -
 """
 
 import contextlib
+import dataclasses
 import pathlib
 import shlex
 from typing import TYPE_CHECKING
@@ -18,11 +19,25 @@ from dp_pipelines.jobs.spec.job_file import JobFile
 from dp_pipelines.ledger import default_places
 
 if TYPE_CHECKING:
+    from dp_pipelines.ledger.entries import Account
     from dp_pipelines.ledger.ledger import Ledger
 
 
-def in_words(file: JobFile, request: Request | None) -> str:
-    """Return what the account of a job has left, and which other accounts its files were charged to; empty if neither is known.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AccountBeside:
+    """What the account beside a job says.
+
+    Args:
+        words: what it has left, and which other accounts the files were charged to; empty if neither is known.
+        unit: its privacy unit without a window; empty where there is no account.
+    """
+
+    words: str
+    unit: str = ""
+
+
+def look(file: JobFile, request: Request | None) -> AccountBeside:
+    """Return what the account of a job says.
 
     Args:
         file: the job.
@@ -30,16 +45,16 @@ def in_words(file: JobFile, request: Request | None) -> str:
     """
     place = default_places.beside(file.path)
     if file.job.parties is not None:
-        return ""
+        return AccountBeside(words="")
     if not pathlib.Path(place).exists():
-        return "" if request is None else "; ".join(charged_elsewhere(request, ""))
+        return AccountBeside(words="" if request is None else "; ".join(charged_elsewhere(request, "")))
     try:
-        return _in_words(file.job.dataset, place, request)
+        return _look(file.job.dataset, place, request)
     except DpError as error:
-        return f"what {file.job.dataset!r} has left is not known: {error}"
+        return AccountBeside(words=f"what {file.job.dataset!r} has left is not known: {error}")
 
 
-def _in_words(dataset: str, place: str, request: Request | None) -> str:
+def _look(dataset: str, place: str, request: Request | None) -> AccountBeside:
     """Return the same. Raises: DpError, if the ledger cannot be used."""
     from dp_pipelines.ledger import export
     from dp_pipelines.ledger.ledger import Ledger  # loads SQLAlchemy
@@ -52,16 +67,23 @@ def _in_words(dataset: str, place: str, request: Request | None) -> str:
             opened = (
                 f"the ledger has no account {dataset!r} yet; the first run opens it with this job's budget as its cap"
             )
-            return "; ".join([opened, *_elsewhere(request, ledger)])
+            return AccountBeside(words="; ".join([opened, *_elsewhere(request, ledger)]))
         if account.window is not None and request is None:
-            return f"{dataset!r}: each window has a budget of its own; give the parameters with --param"
+            words = f"{dataset!r}: each window has a budget of its own; give the parameters with --param"
+            return AccountBeside(words=words, unit=_unit_of(account))
         budget = export.budget_of(account, "" if request is None else request.window_name)
         cap, left = budget["cap"], budget["left"]
         parts = [f"{name} {left_number(left[name])} of {spent_number(cap[name])}" for name in cap]
         words = f"{dataset!r}: {' and '.join(parts)} left"
-        return (
-            words if request is None else "; ".join([words, _on_trial(request, ledger), *_elsewhere(request, ledger)])
-        )
+        if request is not None:
+            words = "; ".join([words, _on_trial(request, ledger), *_elsewhere(request, ledger)])
+        return AccountBeside(words=words, unit=_unit_of(account))
+
+
+def _unit_of(account: "Account") -> str:
+    """Return the privacy unit of an account without its window, which every group of a release lies in."""
+    window = account.window
+    return account.words if window is None else account.words.removesuffix(f" in one window of {window.days} days")
 
 
 def _elsewhere(request: Request | None, ledger: "Ledger") -> list[str]:
@@ -94,8 +116,7 @@ def _on_trial(request: Request, ledger: "Ledger") -> str:
                 return f"a run would be refused: dp-pipelines ledger raise {job} --epsilon {epsilon} --delta {delta}"
             if frozen is None:
                 return "a run fits"
-            left = book.runs_left()
-            return f"this plan is paid for, and {left} run{' is' if left == 1 else 's are'} left"
+            return f"this plan is paid for, and {book.runs_left()}"
     except RequestError as error:
         return f"a run would be refused: {error}"
     except LedgerError as error:

@@ -1,7 +1,7 @@
-"""The command `report`: one page of published runs, the page of one of them drawn anew, or its tables as CSV.
+"""The command `report`: one page of published runs, the page of one of them drawn anew, its files, or its tables as CSV.
 
-In: published folders and the name of a page or of a folder. Out: the page or the tables. Holds: it reads published files and
-writes nothing else; a published folder is never changed, nor a file that is no page.
+In: published folders and the name of a page or of a folder. Out: the page, a folder or the tables. Holds: it reads published
+files and writes nothing else; a published folder is never changed, nor a file that is no page.
 """
 
 import contextlib
@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from dp_pipelines.errors import RequestError
-from dp_pipelines.jobs.cli import page_place
+from dp_pipelines.jobs.cli import derived_folder, page_place
 from dp_pipelines.jobs.outputs.text_tables import FORMATS, CsvText
 from dp_pipelines.release import staging
 from dp_pipelines.report import report
@@ -28,6 +28,33 @@ if TYPE_CHECKING:
     from dp_pipelines.jobs.spec.job_file import JobFile
 
 CSV = FORMATS[CsvText.name]
+
+
+def write(folders: Sequence[str], output: str | None, job: str | None = None) -> tuple[str, list[str]]:
+    """Write a page, or a folder with the page and the files that a job asks for, and say what was written.
+
+    Args:
+        folders, job: as for `write_page`.
+        output: the page's file, or with a job the folder, whose name does not end as that of a page.
+
+    Returns:
+        what was written, and notes about it.
+
+    Raises:
+        RequestError: as for `write_page`, or the folder cannot be made, or a format cannot hold a table.
+        DiskError, PublishError: something cannot be written.
+    """
+    if output is None or job is None or not derived_folder.is_folder(output, job):
+        return write_page(folders, output, job), []
+    from dp_pipelines.jobs.spec import job_file
+
+    _refuse_several(folders)
+    derived_folder.refuse_unfit(output)
+    run = read_run(pathlib.Path(folders[0]))
+    with _shown(run, job) as (content, tables):
+        page = _page(run, content, tables, folders[0])
+        names, said = derived_folder.write(output, run, job_file.load(job), content, tables, page)
+    return f"wrote {', '.join(visible(f'{output}/{name}') for name in names)}: run {visible(run.name)}", said
 
 
 def write_page(folders: Sequence[str], output: str | None, job: str | None = None) -> str:
@@ -44,22 +71,31 @@ def write_page(folders: Sequence[str], output: str | None, job: str | None = Non
     """
     target = pathlib.Path(output if output is not None else "report.html" if len(folders) == 1 else "trends.html")
     page_place.refuse_unfit(target)
-    if job is not None and len(folders) > 1:
-        raise RequestError(field="--job", message="is for one folder", hint="drop it, or make one page after the other")
+    if job is not None:
+        _refuse_several(folders)
     runs = [read_run(pathlib.Path(folder)) for folder in folders]
     if len(runs) > 1:
         page, said = render_trends(runs), f"{len(runs)} runs"
     else:
         with _shown(runs[0], job) as (content, tables):
-            try:
-                page, said = report.render(content, tables, runs[0].models), f"run {visible(runs[0].name)}"
-            except (OSError, pa.ArrowException):
-                field = f"folder {visible(folders[0])!r}"
-                raise RequestError(
-                    field=field, message="has a table that cannot be read", hint="name another folder"
-                ) from None
+            page, said = _page(runs[0], content, tables, folders[0]), f"run {visible(runs[0].name)}"
     staging.write_whole(target, page.encode())
     return f"wrote {visible(str(target))}: {said} of {visible(str(runs[-1].content.get('dataset') or 'a release'))}"
+
+
+def _refuse_several(folders: Sequence[str]) -> None:
+    """Refuse several folders beside a job file. Raises: RequestError."""
+    if len(folders) > 1:
+        raise RequestError(field="--job", message="is for one folder", hint="drop it, or make one page after the other")
+
+
+def _page(run: ReleasedRun, content: Mapping[str, Any], tables: Mapping[str, pathlib.Path], folder: str) -> str:
+    """Return the page of a release. Raises: RequestError, if a table cannot be read."""
+    try:
+        return report.render(content, tables, run.models)
+    except (OSError, pa.ArrowException):
+        field = f"folder {visible(folder)!r}"
+        raise RequestError(field=field, message="has a table that cannot be read", hint="name another folder") from None
 
 
 def write_csv(folders: Sequence[str], output: str, page: str | None, job: str | None = None) -> str:

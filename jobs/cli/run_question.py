@@ -20,7 +20,10 @@ from dp_pipelines.jobs.request import job_fields
 from dp_pipelines.jobs.terminal import silence, summary
 from dp_pipelines.jobs.terminal.progress import Progress
 from dp_pipelines.ledger import release_list
+from dp_pipelines.planning import appearing_groups
+from dp_pipelines.release.manifest import unit_in_words
 from dp_pipelines.report.key_text import visible
+from dp_pipelines.report.words.unit_name import plural
 
 if TYPE_CHECKING:
     from dp_pipelines.jobs.run.ledger_account import NewCharge
@@ -91,7 +94,8 @@ def doubts_of(charge: "NewCharge") -> list[str]:
         doubts.append(
             f"this job has a plan of its own, but differs from {name} " + (f"only in {words}" if words else "in no key")
         )
-    return [*charge.elsewhere, *doubts, *summary.warnings_of(charge.plan.to_json())]
+    units = plural(unit_in_words(charge.request.file.job.unit))
+    return [*charge.elsewhere, *doubts, *summary.warnings_of(appearing_groups.in_units(charge.plan.to_json(), units))]
 
 
 def price_of(charge: "NewCharge") -> str:

@@ -79,8 +79,7 @@ def _budget_lines(book: Ledger, account: Account, window: str, count: int) -> It
         used = len(block.rounds)
         stages = shown(release_list.contents_in_words(release_list.stages_of(book.state, block)))
         rest = f"; {_number(block.runs - used, 'run')} paid for and not used" if used < block.runs else ""
-        if spare := len(block.free(spare=True)):
-            rest += f", of them {spare} spare"
+        rest += block.spare_in_words
         yield (
             f"plan  {stages}: {used} of {block.runs} runs used, at a joint cost of epsilon "
             f"{summary.spent_number(export.cost_of_used(block))} of "

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from dp_pipelines.accounting.group_privacy import GroupGuarantee, group_guarantee
+from dp_pipelines.jobs.cli.plan_account import AccountBeside
 from dp_pipelines.jobs.request import one_row_note, source_notes, window_note
 from dp_pipelines.jobs.request.joined_tables import with_limits
 from dp_pipelines.jobs.request.preview import looked_at
@@ -20,11 +21,12 @@ from dp_pipelines.jobs.run.run import plan_of
 from dp_pipelines.jobs.sources import event_window
 from dp_pipelines.jobs.spec.job_file import Job, JobFile, Stage
 from dp_pipelines.jobs.terminal import output
-from dp_pipelines.planning import unmeasured_limits
+from dp_pipelines.planning import appearing_groups, unmeasured_limits
 from dp_pipelines.query.query import Query
 from dp_pipelines.query.train_model import TrainModel
 from dp_pipelines.release.manifest import unit_in_words
 from dp_pipelines.report.words.budget_notes import budget_notes
+from dp_pipelines.report.words.unit_name import plural
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -38,6 +40,7 @@ class ShownPlan:
         request: of the checked files; None where they were not checked.
         notes: what to say of stages beside their plan, by name.
         of_budget: what to say of the size of the budget.
+        spare: how many of the runs are for corrections.
     """
 
     stages: Mapping[str, Query | TrainModel]
@@ -46,6 +49,7 @@ class ShownPlan:
     request: Request | None
     notes: Mapping[str, Sequence[str]]
     of_budget: Sequence[str] = ()
+    spare: int = 0
 
     def to_json(self) -> dict[str, Any]:
         """Return the plan as JSON values, with what a group of the first size is guaranteed."""
@@ -96,11 +100,12 @@ def planned(file: JobFile, given: Sequence[str], groups: Sequence[int] = (), *, 
     of_budget = [*_of_budget(file.job), *(_of_window(file, stages, plan) if note else [])]
     return ShownPlan(
         stages=stages,
-        plan=with_limits(plan, file.job),
+        plan=appearing_groups.in_units(with_limits(plan, file.job), plural(unit_in_words(file.job.unit))),
         groups=guaranteed,
         request=request,
         notes=_notes(file, stages, plan),
         of_budget=of_budget,
+        spare=file.job.budget.spare,
     )
 
 
@@ -153,7 +158,14 @@ def _notes(file: JobFile, stages: Mapping[str, Query | TrainModel], plan: Mappin
     return notes
 
 
-def print_plan(shown: ShownPlan, *, in_json: bool, explain: bool = False, above: str = "", account: str = "") -> None:
+def print_plan(
+    shown: ShownPlan,
+    *,
+    in_json: bool,
+    explain: bool = False,
+    above: str = "",
+    account: AccountBeside | None = None,
+) -> None:
     """Print a plan.
 
     Args:
@@ -161,7 +173,7 @@ def print_plan(shown: ShownPlan, *, in_json: bool, explain: bool = False, above:
         in_json: whether to print JSON instead of text.
         explain: whether the text says how the numbers were chosen.
         above: what stands above the text.
-        account: what the account has left, in words.
+        account: what the account beside the job says.
     """
     from dp_pipelines.jobs.terminal import summary
 
@@ -172,6 +184,11 @@ def print_plan(shown: ShownPlan, *, in_json: bool, explain: bool = False, above:
             return
         if above:
             print(above)
-        summary.print_plan(plan, sys.stdout, notes=shown.notes, account=account, of_budget=shown.of_budget)
+        if account is not None and account.unit:
+            plan = appearing_groups.in_units(plan, plural(account.unit))
+        words = "" if account is None else account.words
+        summary.print_plan(
+            plan, sys.stdout, notes=shown.notes, account=words, of_budget=shown.of_budget, spare=shown.spare
+        )
         if explain:
             summary.print_explanation(plan, sys.stdout)

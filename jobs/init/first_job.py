@@ -17,6 +17,12 @@ from dp_pipelines.query import kept
 
 MOST_SUMS, MOST_LISTED = 3, 8
 
+MOST_NAMED = 400
+"""Columns that a comment names, on as many lines as they need."""
+
+WIDTH = 118
+"""Characters of a line of such a comment."""
+
 NARROW = 16
 """Bits of whole numbers that may be codes: these have too few values for ids."""
 
@@ -173,8 +179,17 @@ def _also(what: str, names: Sequence[str]) -> list[str]:
     """A comment that lists further columns."""
     if not names:
         return []
-    more = f" and {len(names) - MOST_LISTED} more" if len(names) > MOST_LISTED else ""
-    return [f"# {what}: {', '.join(scalar(name) for name in names[:MOST_LISTED])}{more}"]
+    listed = [f"{scalar(name)}," for name in names[:MOST_NAMED]]
+    listed[-1] = listed[-1].removesuffix(",")
+    if len(names) > MOST_NAMED:  # `and N more` alone would leave people without the names
+        listed.append(f"and {len(names) - MOST_NAMED} more; for all: duckdb -c \"DESCRIBE FROM 'FILE'\"")
+    lines, line = [], f"# {what}:"
+    for text in listed:
+        if len(line) + 1 + len(text) > WIDTH and line != "#  ":
+            lines.append(line)
+            line = "#  "
+        line += f" {text}"
+    return [*lines, line]
 
 
 def _week(column: str) -> str:
@@ -221,7 +236,7 @@ def _metrics(taken: Sequence[str], amounts: Sequence[str], *, has_unit: bool) ->
             lines.append(f"      {line}")
         elif number < MOST_SUMS + MOST_LISTED:
             lines.append(f"      # {line}")
-    return lines
+    return lines + [f"      {line}" for line in _also("can be summed too", amounts[MOST_SUMS + MOST_LISTED :])]
 
 
 def _free(wanted: str, taken: Sequence[str]) -> str:

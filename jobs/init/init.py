@@ -8,6 +8,7 @@ import argparse
 import contextlib
 import os
 import pathlib
+import re
 import shlex
 from collections.abc import Iterator
 
@@ -31,12 +32,25 @@ GENERIC = {
     "files",
     "parquet",
     "csv",
+    "tsv",
+    "txt",
+    "json",
+    "jsonl",
+    "ndjson",
+    "avro",
+    "delta",
+    "gz",
+    "zst",
+    "bz2",
     "tables",
     "part",
     "rows",
     "",
 }
-"""Names of folders and files that say nothing of what is in them."""
+"""Names of folders and files that say nothing of what is in them, those of formats too: an account is one for all formats."""
+
+PIECE = re.compile(r"[\W_]*\d[\d\W_]*(of[\d\W_]*)?\Z")
+"""The end of the name of a file that is one of several pieces: part-0, part-00000-of-00004, data_2026."""
 
 
 def init(given: argparse.Namespace) -> str:
@@ -132,5 +146,5 @@ def _dataset(source: FirstSource, output: pathlib.Path) -> str:
         next((parent.name for parent in file.parents if "=" not in parent.name), ""),
         output.resolve().parent.name,
     ]
-    printable = (name for name in names if name.isprintable() and name.lower() not in GENERIC)
+    printable = (name for name in names if name.isprintable() and PIECE.sub("", name.lower()) not in GENERIC)
     return next(printable, "my-data")

@@ -23,6 +23,7 @@ from dp_pipelines.report.compare_text import comparison_cells
 from dp_pipelines.report.derived.derived_columns import column_names
 from dp_pipelines.report.numbers import rounded_cells
 from dp_pipelines.report.range_text import range_cells
+from dp_pipelines.report.words.number_format import FormOf, NumberFormat
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -33,12 +34,14 @@ class NumberColumns:
         value, stddev: the number and the standard deviation of its noise.
         whole: whether its true values are whole, such as numbers of people.
         ends: the columns of an estimate of the true number and of its range; None: the stage has none of it.
+        form: how the job wants it to be written; None: in the digits that its noise leaves meaningful.
     """
 
     value: str
     stddev: str
     whole: bool
     ends: tuple[str, str, str] | None = None
+    form: NumberFormat | None = None
 
     @property
     def interval(self) -> tuple[str, str]:
@@ -58,6 +61,7 @@ class CsvLayout:
         levels, ranks: whether the table has several levels of partitions, or the best ones only.
         other: whether one partition is that of all keys that are not listed.
         listed: the public partitions, where all of them are published.
+        forms: how numbers that are computed from released ones are written, by the first of their three columns.
     """
 
     keys: tuple[str, ...]
@@ -68,15 +72,19 @@ class CsvLayout:
     ranks: bool = False
     other: bool = False
     listed: Sequence[Sequence[Any]] | None = None
+    forms: Mapping[str, NumberFormat] = FrozenMapping({})
 
 
-def layout_of(query: Query, *, all_rows: bool = True, derived: Collection[str] = ()) -> CsvLayout:
+def layout_of(
+    query: Query, *, all_rows: bool = True, derived: Collection[str] = (), form_of: FormOf = lambda name: None
+) -> CsvLayout:
     """Return which columns of a stage's table are what.
 
     Args:
         query: of the stage.
         all_rows: whether the job publishes all rows of the table.
         derived: names of what is computed from released numbers.
+        form_of: how the numbers of each metric are written.
 
     >>> from dp_pipelines import ContributionBounds, Count
     >>> query = Query(privacy_unit="customer", partition_by=("region", "week"), metrics={"orders": Count()},
@@ -90,17 +98,22 @@ def layout_of(query: Query, *, all_rows: bool = True, derived: Collection[str] =
         columns = query.released_columns(name)
         for value, stddev in zip(columns[::2], columns[1::2], strict=True):
             of_value = ends.get(name) if value == name else None
-            numbers.append(NumberColumns(value=value, stddev=stddev, whole=metric.whole, ends=of_value))
+            numbers.append(
+                NumberColumns(value=value, stddev=stddev, whole=metric.whole, ends=of_value, form=form_of(name))
+            )
+    triples = {
+        columns[start : start + 3]: form_of(name)
+        for name in derived
+        for columns in [column_names(name, ranged=query.kept is not None)]
+        for start in range(0, len(columns), 3)
+    }
     partitions = query.partitions
     all_listed = all_rows and query.top is None and isinstance(partitions, PublicPartitions)
     return CsvLayout(
         keys=tuple(query.published_keys),
         numbers=tuple(numbers),
-        derived=tuple(
-            columns[start : start + 3]
-            for columns in (column_names(name, ranged=query.kept is not None) for name in derived)
-            for start in range(0, len(columns), 3)
-        ),
+        derived=tuple(triples),
+        forms={columns[0]: form for columns, form in triples.items() if form is not None},
         levels=query.rollup is not None,
         ranks=query.best is not None,
         other=query.other_column is not None,
@@ -112,6 +125,7 @@ def layouts_of(
     queries: Mapping[str, Query],
     shown: Mapping[str, object],
     derived: Mapping[str, Collection[str]] = FrozenMapping({}),
+    form_of: Callable[[str], FormOf] = lambda stage: lambda name: None,
 ) -> dict[str, CsvLayout]:
     """Return the layout of every published table, by its name.
 
@@ -119,10 +133,12 @@ def layouts_of(
         queries: by stage.
         shown: the stages of which some rows are not published.
         derived: names of what is computed from released numbers, by stage.
+        form_of: how the numbers of each metric of a stage are written.
     """
     layouts = {}
     for name, query in queries.items():
-        layouts[name] = layout_of(query, all_rows=name not in shown, derived=derived.get(name, ()))
+        all_rows, of_stage = name not in shown, derived.get(name, ())
+        layouts[name] = layout_of(query, all_rows=all_rows, derived=of_stage, form_of=form_of(name))
         if query.compare is not None:
             compared = number_columns(query.compare.intervals)
             layouts[f"{name}.{COMPARISON}"] = CsvLayout(keys=(query.compare.by,), compared=compared)
@@ -182,7 +198,7 @@ def cells_of(table: pa.Table, layout: CsvLayout, *, rounded: bool, interval: boo
     for numbers in layout.numbers:
         made |= _rounded(table, numbers) if rounded else _as_published(table, numbers)
     for derived in layout.derived if rounded else ():
-        made |= _range_cells(table, derived, whole=False)
+        made |= _range_cells(table, derived, whole=False, form=layout.forms.get(derived[0]))
     if rounded and layout.compared:
         rows = [comparison_cells(row) for row in table.select(list(layout.compared)).to_pylist()]
         made |= {name: pa.array([row[name] for row in rows], pa.string()) for name in layout.compared}
@@ -224,7 +240,10 @@ def _rounded(table: pa.Table, numbers: NumberColumns) -> dict[str, pa.Array]:
     """Return the cells of all columns of a number, rounded."""
     values, stddevs = (table.column(name).to_pylist() for name in (numbers.value, numbers.stddev))
     rows = zip(values, stddevs, strict=True)
-    four = [_each(value, stddev, lambda v, s: rounded_cells(v, s, whole=numbers.whole)) for value, stddev in rows]
+    four = [
+        _each(value, stddev, lambda v, s: rounded_cells(v, s, whole=numbers.whole, form=numbers.form))
+        for value, stddev in rows
+    ]
     columns = [numbers.value, numbers.stddev, *numbers.interval]
     cells = {
         name: _column(None if row is None else _part(row, place) for row in four) for place, name in enumerate(columns)
@@ -233,14 +252,16 @@ def _rounded(table: pa.Table, numbers: NumberColumns) -> dict[str, pa.Array]:
         alone = [rounded_cells(0.0, stddev)[1] for stddev in stddevs]
         cells[numbers.stddev] = pa.array(alone, pa.string())
     if numbers.ends is not None:
-        cells |= _range_cells(table, numbers.ends, whole=numbers.whole)
+        cells |= _range_cells(table, numbers.ends, whole=numbers.whole, form=numbers.form)
     return cells
 
 
-def _range_cells(table: pa.Table, names: Sequence[str], *, whole: bool) -> dict[str, pa.Array]:
+def _range_cells(
+    table: pa.Table, names: Sequence[str], *, whole: bool, form: NumberFormat | None
+) -> dict[str, pa.Array]:
     """Return the cells of a number and both ends of its range, rounded."""
     three = [
-        range_cells(*(math.nan if number is None else number for number in row), whole=whole)
+        range_cells(*(math.nan if number is None else number for number in row), whole=whole, form=form)
         for row in zip(*(table.column(name).to_pylist() for name in names), strict=True)
     ]
     return {name: pa.array([row[place] for row in three], pa.string()) for place, name in enumerate(names)}

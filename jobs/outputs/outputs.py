@@ -155,7 +155,32 @@ def bind(
     said = file.job.outputs
     if said is None:
         return Outputs()
-    elsewhere = {name: _bound(file, said, name, values) for name in said.places}
+    return _checked(file, said, tables, layouts, {name: _bound(file, said, name, values) for name in said.places})
+
+
+def bind_files(file: JobFile, tables: Mapping[str, pa.Schema], layouts: Mapping[str, CsvLayout]) -> Outputs:
+    """Return the text files alone that a job asks for, for the tables of a release.
+
+    Args:
+        file: the job.
+        tables: the columns of each table.
+        layouts: which of them are what.
+
+    Raises:
+        RequestError: all that a format cannot hold.
+    """
+    said = file.job.outputs
+    return Outputs() if said is None or said.files is None else _checked(file, said, tables, layouts, {})
+
+
+def _checked(
+    file: JobFile,
+    said: OutputsModel,
+    tables: Mapping[str, pa.Schema],
+    layouts: Mapping[str, CsvLayout],
+    elsewhere: Mapping[str, BoundOutput],
+) -> Outputs:
+    """Return what a job publishes beside Parquet. Raises: RequestError, all that a format cannot hold."""
     spreadsheets = {}
     if said.spreadsheet is not None:
         options = said.spreadsheet[1].model_dump()

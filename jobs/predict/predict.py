@@ -86,7 +86,12 @@ class Predicted:
     @property
     def text(self) -> str:
         """A line for people; two of a model that has learnt nothing."""
-        said = f"{self.rows} predictions in {self.output}"
+        unsaid = (
+            ""
+            if self.output.suffix or self.output.name.startswith(".")
+            else ", as Parquet, since the name has no ending"
+        )
+        said = f"{self.rows} predictions in {self.output}{unsaid}"
         return f"{said}\nwarning: {WORTHLESS}" if self.made_up else said
 
 

@@ -258,7 +258,13 @@ def check(file: JobFile, given: Sequence[str], held: source_files.Source | None 
         tables=tables.reading(columns) if tables is not None else None,
         shown=shown,
         outputs=_placed(
-            file, lambda: outputs.bind(file, published, csv_columns.layouts_of(of_queries, shown, formulas), values)
+            file,
+            lambda: outputs.bind(
+                file,
+                published,
+                csv_columns.layouts_of(of_queries, shown, formulas, presentation.forms_of(job)),
+                values,
+            ),
         ),
     )
 

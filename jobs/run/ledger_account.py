@@ -192,11 +192,11 @@ class Book:
         ]
         if not alike:
             return ""
-        runs = block.runs - block.spare
+        runs, spare = block.runs, f", of which {block.spare} are spare" if block.spare else ""
         return (
             f"these parameters were released before, by run {release_list.shown_id(alike[-1].run_id)!r} of "
             f"{release_list.time_of_draw(alike[-1])[:10]}; this run draws anew and takes another of the "
-            f"{runs} run{'' if runs == 1 else 's'} of its plan"
+            f"{runs} run{'' if runs == 1 else 's'} of its plan{spare}"
         )
 
     def cap_for(self, plan: Plan) -> tuple[float, float] | None:
@@ -214,11 +214,13 @@ class Book:
         )
         return max(account.epsilon, units.epsilon_of(needed.epsilon)), max(account.delta, units.delta_of(needed.delta))
 
-    def runs_left(self) -> int:
-        """Return how many runs of the job's plan no run holds, without those for corrections; 0 if it is not charged yet."""
+    def runs_left(self) -> str:
+        """Return how many runs of the job's plan no run holds, in words; empty if it is not charged yet."""
         request = self._request
         block = self._ledger and self._ledger.block(request.file.job.dataset, request.window_name, request.asked)
-        return len(block.free()) if block else 0
+        if not block:
+            return ""
+        return f"{block.left} run{' is' if block.left == 1 else 's are'} left{block.spare_in_words}"
 
     def committed(self, run_id: str) -> bool:
         """Whether a run has its release already."""
@@ -274,9 +276,9 @@ class Book:
         block = None if run is None or self._ledger is None else self._ledger.block(run.account, run.window, run.plan)
         if block is None or self._ledger is None or not release_list.is_ending(block):
             return ""
-        left = len(block.free())
+        left = block.left
         runs = "no run" if left == 0 else "1 run" if left == 1 else f"{left} runs"
-        words = f"{runs} of the {block.runs - block.spare} of this plan {'are' if left > 1 else 'is'} left"
+        words = f"{runs} of the {block.runs} of this plan {'are' if left > 1 else 'is'} left{block.spare_in_words}"
         when = release_list.ending_in_words(self._ledger.state, block)
         return f"{words}{f'; {when}' if when else ''}; {WHAT_THEN}"
 

@@ -6,6 +6,7 @@ metric elsewhere too, such as in `having`; these differ in more than names.
 """
 
 import collections
+import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
@@ -25,11 +26,38 @@ Content = frozenset[tuple[Path, object]]
 MOST_NAMED = 3
 
 
-def refuse_renamed(charge: "NewCharge") -> None:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RenamedWords:
+    """What a refusal calls the request, and what it advises.
+
+    Args:
+        request: what has other names.
+        hint: the ways that cost nothing, and the one that charges.
+    """
+
+    request: str
+    hint: str
+
+
+OF_JOB = RenamedWords(
+    request="a job file",
+    hint="keep the names, write label: or title: for what readers see, and make the page again for free with `dp-pipelines "
+    "report FOLDER --job JOB --output page.html`; or give --as-new, which charges it, as other parameters or public "
+    "files may need",
+)
+
+OF_STATEMENT = RenamedWords(
+    request="a statement",
+    hint="keep the names, and rename columns of the published table, which is free; or give --as-new, which charges it",
+)
+
+
+def refuse_renamed(charge: "NewCharge", words: RenamedWords = OF_JOB) -> None:
     """Refuse a charge for names alone.
 
     Args:
         charge: what would be charged.
+        words: what the request is called, and what is advised.
 
     Raises:
         RequestError: a released job differs in names alone.
@@ -42,13 +70,10 @@ def refuse_renamed(charge: "NewCharge") -> None:
         listed = ", ".join(f"{visible(old)} -> {visible(new)}" for old, new in renamed[:MOST_NAMED])
         more = f" and {len(renamed) - MOST_NAMED} more" if len(renamed) > MOST_NAMED else ""
         earlier = f"run {release_list.shown_id(released.run_id)!r} of {released.day}"
-        message = f"has a job file with only other names than that of {earlier}, and would be charged: {listed}{more}"
-        hint = (
-            "keep the names, write label: or title: for what readers see, and make the page again for free with `dp-pipelines "
-            "report FOLDER --job JOB --output page.html`; or give --as-new, which charges it, as other parameters or public "
-            "files may need"
+        message = (
+            f"has {words.request} with only other names than that of {earlier}, and would be charged: {listed}{more}"
         )
-        raise RequestError(field="run", message=message, hint=hint)
+        raise RequestError(field="run", message=message, hint=words.hint)
 
 
 def names_that_differ(before: Mapping[str, str], after: Mapping[str, str]) -> list[tuple[str, str]]:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from dp_pipelines.accounting.shown_costs import spent_number
 from dp_pipelines.disk_errors import reason_of, refuse_full, remedy_of
-from dp_pipelines.errors import BudgetError, RequestError
+from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs.outputs.release_place import ReleasePlace, at_place
 from dp_pipelines.jobs.request import job_fields, source_notes
 from dp_pipelines.jobs.request.request import Request, check
@@ -40,6 +40,7 @@ from dp_pipelines.release import manifest, staging
 
 if TYPE_CHECKING:
     from dp_pipelines.jobs.run.ledger_account import NewCharge
+    from dp_pipelines.jobs.run.renamed_jobs import RenamedWords
     from dp_pipelines.jobs.runners.engines import Engine
     from dp_pipelines.ledger.ledger import Ledger
 
@@ -47,11 +48,6 @@ if TYPE_CHECKING:
 
 NO_LEDGER = "none"
 """What `--ledger` says where no ledger is wanted."""
-
-OTHERWISE = (
-    "if the rows are public, run with --ledger none; to see the report of made-up rows for free, run with --synthetic"
-)
-"""What else the command line offers where the ledger has no room."""
 
 RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:@/+-]{0,199}\Z")
 
@@ -167,7 +163,6 @@ def run(
         ledger=ledger,
         runner=runner,
         anchor=anchor,
-        otherwise=OTHERWISE,
         spare=spare,
         confirm=confirm,
         as_new=as_new,
@@ -187,11 +182,11 @@ def carry_out(
     beside: pathlib.Path | None = None,
     planned: Plan | None = None,
     note: Callable[[str], None] | None = None,
-    otherwise: str = "",
     produced: "Callable[[Request, Plan, str, Engine, Progress], Production]" = Production,
     spare: bool = False,
     confirm: "Confirm | None" = None,
     as_new: bool = True,
+    renamed: "RenamedWords | None" = None,
 ) -> PublishedRun:
     """Run a checked request. Errors as for `run`.
 
@@ -202,9 +197,9 @@ def carry_out(
         beside: the folder of the ledger where none is named; None is that of the job file.
         planned: its plan, where that is known; a plan that the ledger has frozen comes before it.
         note: is told what a user should know; None writes it to standard error.
-        otherwise: what a user may do where the ledger has no room.
         produced: makes what produces the release.
         spare, confirm, as_new: see `run`.
+        renamed: what is said of a request that has only other names than a released one; None: what is said of job files.
     """
     file = request.file
     if file.job.parties is not None and produced is Production:
@@ -255,8 +250,8 @@ def carry_out(
             if frozen is None and book.others():
                 tell(
                     "this job differs from earlier ones on these data, so it costs another epsilon "
-                    f"{spent_number(plan.accounted['epsilon'])} for all of its runs; label, measure, title, description and "
-                    "order_by change what readers see for free"
+                    f"{spent_number(plan.accounted['epsilon'])} for all of its runs; label, measure, format, title, "
+                    "description and order_by change what readers see for free"
                 )
             identity = run_id or identity_of(plan, request)
             release_at(target, identity, file.job.dataset, plan.digest, request.content)
@@ -269,7 +264,7 @@ def carry_out(
                 if existing:  # by another ledger
                     staging.refuse_existing(target)
                 if frozen is None and not as_new:
-                    renamed_jobs.refuse_renamed(book.new_charge(plan))
+                    renamed_jobs.refuse_renamed(book.new_charge(plan), renamed or renamed_jobs.OF_JOB)
                 place.refuse_unready()
                 _refuse_unready(engine, request, plan, identity, target, tell)
                 tried = functools.partial(book.tried, admission(request, plan, identity, spare=spare, trial=True))
@@ -280,17 +275,19 @@ def carry_out(
                 if confirm is not None and (frozen is None or repeats):
                     tried()  # nobody is asked about a run that the ledger refuses
                     confirm(book.new_charge(plan, repeats), stream, progress)
-            try:
-                again = driver.carry_out(job_run(production, place, tell, spare=spare), book.open())
-            except BudgetError as error:
-                hint = "; ".join(part for part in (error.hint, otherwise) if part)
-                raise BudgetError(field=error.field, message=error.message, hint=hint) from None
+            again = driver.carry_out(job_run(production, place, tell, spare=spare), book.open())
             if changed:  # not said before: the run may have been refused, as one of another job
                 tell(changed)
-            if again and (differs := presentation.difference(file.job, manifest.read_manifest(target) or {})):
+            stored = (manifest.read_manifest(target) or {}) if again else {}
+            if again and (differs := presentation.difference(file.job, stored)):
                 tell(
-                    f"the stored page has {differs} than the job file; to make it again, for free: dp-pipelines report "
-                    f"{shlex.quote(place.shown)} --job {shlex.quote(str(file.path))} --output page.html"
+                    f"the stored page has {differs} than the job file; to make it again, for free: dp-pipelines "
+                    f"report {shlex.quote(place.shown)} --job {shlex.quote(str(file.path))} --output page.html"
+                )
+            if again and presentation.other_csv(file.job, stored):
+                tell(
+                    "the stored CSV files have other options than the job file; to write them anew, for free: dp-pipelines "
+                    f"report {shlex.quote(place.shown)} --job {shlex.quote(str(file.path))} --output NEW-FOLDER"
                 )
             if not again and (ending := book.ending(identity)):
                 tell(ending)

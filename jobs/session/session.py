@@ -38,8 +38,10 @@ from dp_pipelines.jobs.terminal.harmless import harmless
 from dp_pipelines.ledger import rules
 from dp_pipelines.ledger.entries import Account, Cost, Run
 from dp_pipelines.ledger.ledger import Ledger
+from dp_pipelines.planning import appearing_groups
 from dp_pipelines.planning.plan import Plan
 from dp_pipelines.query.query import ContributionBounds, PrivatePartitions, PublicPartitions, Query
+from dp_pipelines.report.words.unit_name import plural
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}\Z")
 
@@ -352,7 +354,7 @@ class Session:
                 released=known is not None and known.committed,
                 fits=cost.within(account.left(""))
                 and (known is not None or block is None or len(block.rounds) < block.runs),
-                plan=plan.to_json(),
+                plan=appearing_groups.in_units(plan.to_json(), plural(account.words)),
                 before=session_account.budget_of(account),
                 after=session_account.budget_of(account, cost),
             )

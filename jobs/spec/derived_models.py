@@ -14,7 +14,7 @@ from pydantic import AfterValidator, Field
 from dp_pipelines import checks
 from dp_pipelines.errors import RequestError, nearest
 from dp_pipelines.jobs.spec.base_models import JobModel
-from dp_pipelines.jobs.spec.presentation import Label, Measure
+from dp_pipelines.jobs.spec.presentation import Format, Label, Measure
 from dp_pipelines.metrics import registry
 from dp_pipelines.query.query import Query
 from dp_pipelines.query.rollup import LEVEL, REST
@@ -36,6 +36,7 @@ class DerivedModel(JobModel):
 
     label: Label = None
     measure: Measure = None
+    format: Format = None
 
     @property
     def formula(self) -> str:

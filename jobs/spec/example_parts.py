@@ -408,9 +408,13 @@ PARTS: dict[str, tuple[str, ...]] = {
 
 for _name, _texts in PARTS.items():  # what all metrics, and a job and all of its stages, may say to readers
     if _name.endswith("Metric"):
-        PARTS[_name] = (*_texts, f"{_texts[0].strip().removesuffix('}')}, label: Revenue, measure: EUR}}")
+        PARTS[_name] = (
+            *_texts,
+            f"{_texts[0].strip().removesuffix('}')}, label: Revenue, measure: EUR, format: ',.2f'}}",
+        )
     if _name == "Job" or _name.endswith("Stage"):
         _words = "title: Orders of the shop\ndescription: Without the web shop.\n"
+        _words += "format: ',.0f'\n" if _name in ("Job", "Stage") else ""
         PARTS[_name] = (*_texts, textwrap.dedent(_texts[0]) + _words)
 
 

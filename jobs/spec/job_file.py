@@ -47,7 +47,7 @@ from dp_pipelines.jobs.spec.extension_keys import OUTPUT, READER, OutputKeys, So
 from dp_pipelines.jobs.spec.metric_models import MODELS, MetricModel
 from dp_pipelines.jobs.spec.output_models import OutputsModel, with_outputs
 from dp_pipelines.jobs.spec.party_models import PartiesModel
-from dp_pipelines.jobs.spec.presentation import Description, Title
+from dp_pipelines.jobs.spec.presentation import Description, Format, Title
 from dp_pipelines.jobs.spec.public_keys import PublicKeys
 from dp_pipelines.jobs.spec.source_models import LookupModel, SomeLookups, SourceModel, with_readers
 from dp_pipelines.jobs.spec.table_models import (
@@ -174,6 +174,7 @@ class Stage(OverUnits, DeclaredFields):
 
     kind: Annotated[Literal["aggregate"], Field(description="One partitioned release.")]
     share: Share = 1.0
+    format: Format = None
     partition_by: Annotated[NamesOrNone, Field(description=descriptions(Query)["partition_by"])]
     partitions: Annotated[Partitions, Field(description=descriptions(Query)["partitions"])] = Partitions(
         private=Private()
@@ -266,6 +267,7 @@ class Job(DeclaredFields):
     ]
     title: Title = None
     description: Description = None
+    format: Format = None
     params: Annotated[
         dict[Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_]*$")], Param],
         Field(description="What each run is given with `--param`, by name."),

@@ -14,7 +14,7 @@ from pydantic import ConfigDict, Field
 from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs.spec import declared, example_parts
 from dp_pipelines.jobs.spec.declared import DeclaredModel
-from dp_pipelines.jobs.spec.presentation import Label, Measure
+from dp_pipelines.jobs.spec.presentation import Format, Label, Measure
 from dp_pipelines.metrics import registry
 from dp_pipelines.metrics.base import Metric
 from dp_pipelines.metrics.lookup_bound import LookupBound
@@ -38,6 +38,7 @@ class MetricModel(DeclaredModel[Metric]):
     library: ClassVar[type[Metric]]
     label: Label = None
     measure: Measure = None
+    format: Format = None
     model_config = ConfigDict(json_schema_extra=_into_schema)
 
     @staticmethod

@@ -1,10 +1,10 @@
-"""How readers see a release: titles, descriptions, names of numbers, and what is computed from these. All of it is free.
+"""How readers see a release: titles, descriptions, names and formats of numbers, what is computed from these. All of it is free.
 
 In: keys of a job file. Out: types of these keys, what a manifest says of them, a job without them. Holds: nothing here is part of
 a plan or of what a run id fixes, so that a released page can be made again with other words. Not covered: the page.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import AfterValidator, Field
@@ -12,18 +12,20 @@ from pydantic import AfterValidator, Field
 from dp_pipelines import checks
 from dp_pipelines.errors import RequestError, nearest
 from dp_pipelines.query.order_by import read_all
+from dp_pipelines.report.words import number_format
+from dp_pipelines.report.words.number_format import FormOf, NumberFormat
 
 if TYPE_CHECKING:
     from dp_pipelines.jobs.spec.job_file import Job
 
-OF_PARTS = ("title", "description")
+OF_PARTS = ("title", "description", "format")
 """Keys of a job and of its stages."""
 
-OF_METRICS = ("label", "measure")
+OF_METRICS = ("label", "measure", "format")
 """Keys of a metric."""
 
-ENTRY, SHOWN, DERIVED = "presentation", "shown", "derived"
-"""The entry of a manifest, that of a stage on which rows it shows, in which order, and what says its formulas."""
+ENTRY, SHOWN, DERIVED, CSV = "presentation", "shown", "derived", "csv"
+"""The entry of a manifest, that of a stage on which rows it shows, in which order, what says its formulas, and options of CSV."""
 
 
 def _plain(text: str) -> str:
@@ -62,6 +64,34 @@ Measure = Annotated[
 ]
 
 
+def _is_format(text: str | None) -> str | None:
+    if text is not None and NumberFormat.read(text) is None:
+        raise RequestError(field="", message=number_format.RULE, hint=number_format.HINT)
+    return text
+
+
+Format = Annotated[
+    str | None,
+    Field(
+        description="How numbers are written on the page, in the terminal and in rounded CSV: ',.0f', '.2f' or '.1%'; costs "
+        "nothing, and may be changed later."
+    ),
+    AfterValidator(_is_format),
+]
+
+
+def forms_of(job: "Job") -> Callable[[str], FormOf]:
+    """Return how the numbers of each metric of a stage are written: a function from stages to functions from metrics.
+
+    Args:
+        job: the job.
+    """
+    from dp_pipelines.report.words import presented as shown_words  # loads what draws pages
+
+    content = {ENTRY: of_job(job)}
+    return lambda stage: shown_words.read_stage(content, stage).form_of
+
+
 def of_job(job: "Job") -> dict[str, Any]:
     """Return what a manifest says of how a job is presented; empty if the job says nothing.
 
@@ -77,6 +107,8 @@ def of_job(job: "Job") -> dict[str, Any]:
         of_stage[DERIVED] = formulas_of(stage)
         stages[name] = {key: value for key, value in of_stage.items() if value}
     shown = {name: one for name, one in stages.items() if one}
+    spreadsheet = None if job.outputs is None else job.outputs.spreadsheet
+    said |= {} if spreadsheet is None else {CSV: spreadsheet[1].model_dump(mode="json", exclude_defaults=True)}
     return said | ({"stages": shown} if shown else {})
 
 
@@ -109,12 +141,22 @@ def difference(job: "Job", content: Mapping[str, Any]) -> str:
     """
     shown = {stage.get("name"): (stage.get(SHOWN) or {}).get("order_by", []) for stage in content.get("stages", [])}
     orders = {name: getattr(stage, "order_by", None) or [] for name, stage in job.stages.items()}
-    said, stored = of_job(job), content.get(ENTRY, {})
+    said, stored = (_dropped(one, (CSV,)) for one in (of_job(job), content.get(ENTRY, {})))
     formulas = [_formulas_in(entry) for entry in (said, stored)]
     found = ["other titles or names"] if _without_formulas(said) != _without_formulas(stored) else []
     found += ["other computed numbers"] if formulas[0] != formulas[1] else []
     found += ["rows in another order"] if any(orders.get(name, []) != shown[name] for name in shown) else []
     return " and ".join(found)
+
+
+def other_csv(job: "Job", content: Mapping[str, Any]) -> bool:
+    """Return True if a job writes the CSV files of a release with other options than the release has.
+
+    Args:
+        job: the job.
+        content: the manifest of the release.
+    """
+    return bool(of_job(job).get(CSV) != (content.get(ENTRY) or {}).get(CSV))
 
 
 def _formulas_in(entry: Mapping[str, Any]) -> dict[str, Any]:
@@ -193,9 +235,16 @@ def without(job: dict[str, Any]) -> dict[str, Any]:
     >>> stage = {"title": "A", "order_by": ["n desc"], "metrics": {"n": {"measure": "EUR"}}}
     >>> without({"title": "Orders", "stages": {"a": stage}})
     {'stages': {'a': {'metrics': {'n': {}}}}}
+    >>> without({"outputs": {"files": ["jsonl", {"csv": {"bom": True}}]}})
+    {'outputs': {'files': ['jsonl', 'csv']}}
     """
     stages = {name: _of_stage(stage) for name, stage in job.get("stages", {}).items()}
-    return _dropped(job, OF_PARTS) | ({"stages": stages} if "stages" in job else {})
+    found = _dropped(job, OF_PARTS) | ({"stages": stages} if "stages" in job else {})
+    files = (job.get("outputs") or {}).get("files")
+    if files:  # options of CSV say how a file is written, and the format itself that there is one
+        names = [next(iter(entry)) if isinstance(entry, Mapping) else entry for entry in files]
+        found["outputs"] = {**job["outputs"], "files": names}
+    return found
 
 
 def _of_stage(stage: Mapping[str, Any]) -> dict[str, Any]:

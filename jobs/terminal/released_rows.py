@@ -25,6 +25,7 @@ from dp_pipelines.report.key_text import key_text
 from dp_pipelines.report.numbers import with_error_bar
 from dp_pipelines.report.released_table import OTHER_KEYS, Codes, Floats, Key, Lists, Numbers, Published
 from dp_pipelines.report.words import arm_verdicts
+from dp_pipelines.report.words.number_format import FormOf, NumberFormat
 from dp_pipelines.report.words.unit_name import unit_name
 
 FIRST_ROWS = 10
@@ -95,13 +96,19 @@ class FirstRows:
         return "; ".join(parts)
 
 
-def first_rows(path: pathlib.Path, stage: Mapping[str, Any], narrowed_by: Sequence[str] = ()) -> FirstRows:
+def first_rows(
+    path: pathlib.Path,
+    stage: Mapping[str, Any],
+    narrowed_by: Sequence[str] = (),
+    form_of: FormOf = lambda name: None,
+) -> FirstRows:
     """The first rows of a published Parquet file.
 
     Args:
         path: of the file.
         stage: its entry in the manifest; {} where there is none.
         narrowed_by: what in the job decides which rows are read, in words.
+        form_of: how the numbers of each metric are written.
     """
     published = released_table.read_published(path, partition_by_of(stage))
     entries = {name: entry for name, entry in _mapping(stage.get("metrics")).items() if isinstance(entry, Mapping)}
@@ -118,12 +125,13 @@ def first_rows(path: pathlib.Path, stage: Mapping[str, Any], narrowed_by: Sequen
         entry = entries.get(metric.name, {})
         kind = registry.of_kind(entry.get("kind"))
         whole = kind is not None and kind.whole
-        columns.append(_cells(metric.taken(order.rows), verdicts.range_of(entry), whole=whole))
+        form = form_of(metric.name)
+        columns.append(_cells(metric.taken(order.rows), verdicts.range_of(entry), whole=whole, form=form))
         headings.append(metric.name)
-        if (likely := _ranges(published, metric.name, order.rows)) is not None:
+        if (likely := _ranges(published, metric.name, order.rows, form)) is not None:
             columns.append(likely)
             headings.append(f"{metric.name}, {range_text.HEADING}")
-    for computed in derived_cells.cells_of(published.table, stage, order.rows):
+    for computed in derived_cells.cells_of(published.table, stage, order.rows, form_of):
         cells = zip(computed.values, computed.intervals, strict=True)
         columns.append([f"{value} ({interval})" if interval else value for value, interval in cells])
         headings.append(computed.name)
@@ -161,9 +169,10 @@ def print_stage(
     stage: Mapping[str, Any],
     notes: Sequence[str] = (),
     narrowed_by: Sequence[str] = (),
+    form_of: FormOf = lambda name: None,
 ) -> None:
     """The first rows of a published Parquet file, as a table. Arguments as for `first_rows`; `notes` stand below it."""
-    rows = first_rows(path, stage, narrowed_by)
+    rows = first_rows(path, stage, narrowed_by, form_of)
     out.print(f"[bold]{escape(path.stem)}[/bold] · {rows.title}")
     if rows.is_total and rows.cells:
         table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 1, 0, 2))
@@ -274,30 +283,39 @@ def _key_texts(published: Published, key: Key, rows: Codes) -> list[str]:
     return [f"({OTHER_KEYS})" if key.is_other(int(row)) else shown(_value(column[int(row)])) for row in rows]
 
 
-def _cells(metric: Numbers | Lists, within: tuple[float, float] | None, *, whole: bool) -> list[str]:
+def _cells(
+    metric: Numbers | Lists, within: tuple[float, float] | None, *, whole: bool, form: NumberFormat | None
+) -> list[str]:
     """The numbers of a metric with their error bars; of lists the first few."""
     if isinstance(metric, Numbers):
-        return _with_bars(metric.values, metric.stddevs, within, whole=whole)
+        return _with_bars(metric.values, metric.stddevs, within, whole=whole, form=form)
     more = ", …" if metric.values.shape[1] > FIRST_OF_LIST else ""
     pairs = zip(metric.values[:, :FIRST_OF_LIST], metric.stddevs[:, :FIRST_OF_LIST], strict=True)
-    listed = (_with_bars(values, stddevs, within, whole=whole) for values, stddevs in pairs)
+    listed = (_with_bars(values, stddevs, within, whole=whole, form=form) for values, stddevs in pairs)
     return [verdicts.NOISE if set(cells) == {verdicts.NOISE} else ", ".join(cells) + more for cells in listed]
 
 
-def _ranges(published: Published, name: str, rows: Codes) -> list[str] | None:
+def _ranges(published: Published, name: str, rows: Codes, form: NumberFormat | None) -> list[str] | None:
     """The ranges of a metric; None where none is published."""
     ends = released_table.range_ends(published.table, name, [key.name for key in published.keys])
     return (
         None
         if ends is None
-        else [range_text.range_in_words(*pair) for pair in zip(*ends[:, rows].tolist(), strict=True)]
+        else [range_text.range_in_words(*pair, form=form) for pair in zip(*ends[:, rows].tolist(), strict=True)]
     )
 
 
-def _with_bars(values: Floats, stddevs: Floats, within: tuple[float, float] | None, *, whole: bool) -> list[str]:
+def _with_bars(
+    values: Floats,
+    stddevs: Floats,
+    within: tuple[float, float] | None,
+    *,
+    whole: bool,
+    form: NumberFormat | None,
+) -> list[str]:
     hidden = verdicts.covers(stddevs, within)
     return [
-        verdicts.NOISE if covered else with_error_bar(value, stddev, whole=whole)
+        verdicts.NOISE if covered else with_error_bar(value, stddev, whole=whole, form=form)
         for value, stddev, covered in zip(values.tolist(), stddevs.tolist(), hidden.tolist(), strict=True)
     ]
 

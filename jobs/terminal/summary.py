@@ -27,10 +27,11 @@ from dp_pipelines.jobs.terminal import output
 from dp_pipelines.jobs.terminal.console import HarmlessConsole
 from dp_pipelines.jobs.terminal.model_lines import print_model
 from dp_pipelines.jobs.terminal.released_rows import notes_of, print_stage, shown
-from dp_pipelines.planning import power
+from dp_pipelines.planning import appearing_groups, power
 from dp_pipelines.query.row_unit import ROW
 from dp_pipelines.release.ranges import deviations_in_bar
 from dp_pipelines.report.compare_text import hidden_tables
+from dp_pipelines.report.words import presented
 from dp_pipelines.report.words.unit_name import unit_name
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ def warnings_of(plan: Mapping[str, Any]) -> list[str]:
 
 def print_plan(
     plan: Mapping[str, Any], stream: TextIO, *, notes: Mapping[str, Sequence[str]] = FrozenMapping({}), account: str = "",
-    of_budget: Sequence[str] = (),
+    of_budget: Sequence[str] = (), spare: int = 0,
 ) -> None:  # fmt: skip
     """A plan as `dp-pipelines plan` shows it.
 
@@ -74,15 +75,18 @@ def print_plan(
         notes: what to say of stages beside, by name.
         account: what the account has left, in words.
         of_budget: what to say of the size of the budget.
+        spare: how many of the runs are for corrections.
     """
     out = console(stream)
     runs = plan.get("runs", 1)
     spent, one = plan["accounted"], plan["accounted_one_run"]
     out.print(
-        f"budget     epsilon {spent_number(plan['epsilon'])}, delta {spent_number(plan['delta'])}" + _for_runs(runs)
+        f"budget     epsilon {spent_number(plan['epsilon'])}, delta {spent_number(plan['delta'])}"
+        + _for_runs(runs, spare)
     )
     out.print(
-        f"accounted  epsilon {spent_number(spent['epsilon'])}, delta {spent_number(spent['delta'])}" + _for_runs(runs)
+        f"accounted  epsilon {spent_number(spent['epsilon'])}, delta {spent_number(spent['delta'])}"
+        + _for_runs(runs, spare)
     )
     for words in of_budget:
         out.print(f"[bold]note:[/bold]      {escape(shown(words))}")
@@ -160,7 +164,7 @@ def print_plan(
             out.print(f"  without this stage the noise of the others would be about {part} times what it is")
         if stage.get("mostly_noise"):
             out.print(f"  [bold]warning:[/bold] {escape(shown(stage['mostly_noise']['words']))}")
-    if any(stage.get("appear") for stage in plan["stages"]):
+    if any(_misses_groups(stage) for stage in plan["stages"]):
         out.print()
         out.print(
             "Smaller groups are missing from the tables, whatever they hold. Larger groups (fewer columns in partition_by, "
@@ -211,8 +215,13 @@ def print_explanation(plan: "Plan | Mapping[str, Any]", stream: TextIO) -> None:
         out.print(listed)
 
 
-def _for_runs(runs: int) -> str:
-    return f" for all {runs} runs together" if runs > 1 else ""
+def _for_runs(runs: int, spare: int = 0) -> str:
+    """Return for how many runs a budget is.
+
+    >>> _for_runs(54, 2), _for_runs(52), _for_runs(1)
+    (' for all 54 runs together, of them 2 spare', ' for all 52 runs together', '')
+    """
+    return f" for all {runs} runs together{f', of them {spare} spare' if spare else ''}" if runs > 1 else ""
 
 
 def _of_group(group: Mapping[str, Any]) -> str:
@@ -227,6 +236,12 @@ def _of_group(group: Mapping[str, Any]) -> str:
     if group["epsilon"] is None or group["delta"] >= USELESS_DELTA:
         return f"{together} have no useful guarantee under this plan"
     return f"{together}: epsilon {spent_number(group['epsilon'])}, delta {spent_number(group['delta'])}"
+
+
+def _misses_groups(stage: Mapping[str, Any]) -> bool:
+    """Return True if a stage has a table from which small groups are missing, unlike a vocabulary, which is none."""
+    sizes = stage.get(appearing_groups.SIZES) or stage.get(appearing_groups.BY_BOUND)
+    return bool(sizes) and "limits" in stage
 
 
 def _is_private(stage: Mapping[str, Any]) -> bool:
@@ -431,14 +446,11 @@ def _selection(stage: Mapping[str, Any]) -> str:
         behind = f"19 times out of 20, a selection is at most {number(selection['error_95'])} behind the best"
         return f"{text}; {behind}; no values are published"
     text = f"partitions: private, {escape(strategy)}"
-    by_bound = {
-        bound: half for bound, half in selection.get("half_keep_users_by_bound", {}).items() if half is not None
-    }
-    if stage.get("appear"):
-        text += f"; {stage['appear']['words']}"
-    elif by_bound:
-        each = (f"of {half:,} users if the run chooses {bound}" for bound, half in by_bound.items())
-        text += f"; half of the groups appear {' and '.join(each)} as the bound on partitions"
+    if stage.get(appearing_groups.SIZES):
+        text += f"; {escape(stage[appearing_groups.SIZES]['words'])}"
+    elif by_bound := stage.get(appearing_groups.BY_BOUND):
+        each = (f"{sizes['words']} if the run chooses {bound}" for bound, sizes in by_bound.items())
+        text += f"; {escape('; '.join(each))} as the bound on partitions"
     elif selection.get("half_keep_users") is not None:
         text += f"; half of the groups of {number(math.ceil(selection['half_keep_users']))} users appear"
     if (selection.get("min_users") or 0) > 1:
@@ -480,7 +492,8 @@ def print_release(
     narrowed_by = [*where, *(f"{name} = {value}" for name, value in manifest.get("params", {}).items())]
     for stage in sorted(stages, key=lambda name: declared.index(name) if name in entries else len(declared)):
         table = folder / f"{stage}.parquet"
-        print_stage(table, out, entries.get(stage, {}), [*of_totals, *notes_of(manifest, stage)], narrowed_by)
+        notes, form_of = [*of_totals, *notes_of(manifest, stage)], presented.read_stage(manifest, stage).form_of
+        print_stage(table, out, entries.get(stage, {}), notes, narrowed_by, form_of)
     for name in files:
         if name.endswith("/evaluation.json"):
             print_model(folder / name, out, unit_name(str(manifest.get("privacy_unit") or "")))
@@ -490,7 +503,7 @@ def print_release(
     out.print(
         f"{heading} epsilon {spent_number(spent.get('epsilon'))}, delta {spent_number(spent.get('delta'))}{this_run} of "
         f"epsilon {spent_number(budget.get('epsilon'))}, delta {spent_number(budget.get('delta'))}"
-        + _for_runs(budget.get("runs", 1))
+        + _for_runs(budget.get("runs", 1), (manifest.get("ledger") or {}).get("spare", 0))
     )
     if (so_far := spent_so_far(manifest)) is not None:
         out.print(f"so far     {so_far}")

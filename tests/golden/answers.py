@@ -49,6 +49,7 @@ SAID_OF_NOISE = (
     "good_from_left_out",
     "mostly_noise",
     "appear",
+    "appear_by_bound",
     "mostly_missing",
     "noise_of_others_without",
     "expected_auc",

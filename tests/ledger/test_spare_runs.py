@@ -29,12 +29,14 @@ def admit(ledger: Ledger, run_id: str, *, runs: int, spare_runs: int = 0, spare:
 def test_corrections_have_runs_of_their_own_that_no_other_run_takes(tmp_path: pathlib.Path) -> None:
     ledger = ledgers.with_account(str(tmp_path / "ledger.sqlite"))
     rounds = [admit(ledger, name, runs=2, spare_runs=1).round for name in ("a", "b")]
-    with pytest.raises(BudgetError, match=r"covers 2 runs, and all are used: .* \(1 left\) with --spare; else"):
+    with pytest.raises(
+        BudgetError, match=r"covers 3 runs, of them 1 spare, used by .* take the spare run with --spare; else"
+    ):
         admit(ledger, "c", runs=2, spare_runs=1)
     correction = admit(ledger, "a-corrected", runs=2, spare_runs=1, spare=True)
     assert [*rounds, correction.round] == [1, 2, 3]
     assert admit(ledger, "a-corrected", runs=2, spare_runs=1) == correction  # a retry need not say it
-    with pytest.raises(BudgetError, match="covers 1 spare run, and all are used"):
+    with pytest.raises(BudgetError, match="covers 1 spare run, used by "):
         admit(ledger, "b-corrected", runs=2, spare_runs=1, spare=True)
     with pytest.raises(BudgetError) as refused:
         admit(ledger, "c", runs=2, spare_runs=1)

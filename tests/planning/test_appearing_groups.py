@@ -4,13 +4,15 @@ In: plans under each strategy. Out: chances of selection, by the laws of its noi
 Not covered: selection itself (`tests/selection`).
 """
 
+import copy
 import math
+import re
 
 import numpy as np
 import pytest
 
 from dp_pipelines.metrics.counts import Count, PrivacyIdCount
-from dp_pipelines.planning import appearing_groups
+from dp_pipelines.planning import appearing_groups, resolve
 from dp_pipelines.planning.appearing_groups import RARELY, AppearingSizes
 from dp_pipelines.planning.plan import Expectation, Plan
 from dp_pipelines.planning.stage import StagePlan
@@ -84,3 +86,46 @@ def test_a_plan_warns_where_the_expected_groups_will_seldom_appear(expected: flo
 def test_the_warning_is_part_of_the_plan() -> None:
     assert "mostly_missing" in stage("gaussian", expect=Expectation(users=5))[1]
     assert "mostly_missing" not in stage("gaussian", expect=Expectation(users=500))[1]
+
+
+def chosen(strategy: str) -> tuple[StagePlan, dict[str, object]]:
+    """A stage whose bound on partitions the run chooses, and what `plan --json` says of it."""
+    bounds = ContributionBounds(
+        max_partitions_contributed="auto", partition_candidates=(1, 4, 16), max_contributions_per_partition=1
+    )
+    query = Query(
+        privacy_unit="who", partition_by="region", metrics={"n": Count()}, bounds=bounds,
+        partitions=PrivatePartitions(strategy=strategy),
+    )  # fmt: skip
+    plan = Plan(epsilon=1.0, delta=1e-6, stages={"s": query})
+    return plan["s"], next(stage for stage in plan.to_json()["stages"] if stage["name"] == "s")
+
+
+@pytest.mark.parametrize("strategy", ["gaussian", "laplace"])
+def test_chosen_bounds_have_the_sizes_of_the_smallest_and_the_largest(strategy: str) -> None:
+    made, described = chosen(strategy)
+    assert list(described["appear_by_bound"]) == ["1", "16"]
+    for bound, entry in described["appear_by_bound"].items():
+        ready = resolve.with_partitions(made, int(bound))
+        noise, one = ready.selection.noise, 1 / ready.selection.noise.unit
+        for users, chance in ((entry["half"], 0.5), (entry["thousandth"], RARELY)):
+            low, high = (noise.law.tail(math.ceil(ready.selection.threshold - n * one)) for n in (users - 1, users))
+            assert low <= chance * 1.001
+            assert high >= chance * 0.999
+    least, most = described["appear_by_bound"].values()
+    assert least["thousandth"] < most["thousandth"] < most["half"]
+    assert "appear" not in described
+
+
+def test_sentences_about_groups_have_the_name_of_the_unit() -> None:
+    fixed, by_bound = stage("gaussian", expect=Expectation(users=5))[1], chosen("gaussian")[1]
+    plan = {"stages": [fixed, by_bound]}
+    before = copy.deepcopy(plan)
+    first, second = appearing_groups.in_units(plan, "customers")["stages"]
+    assert plan == before
+    words = [first["appear"]["words"], first["mostly_missing"]["words"]]
+    words += [sizes["words"] for sizes in second["appear_by_bound"].values()]
+    assert len(words) == 4
+    assert all(re.search(r"groups of [\d,]+ customers", text) for text in words)
+    assert not any("users" in text for text in words)
+    assert first["appear"] | {"words": ""} == fixed["appear"] | {"words": ""}

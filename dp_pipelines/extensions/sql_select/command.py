@@ -94,6 +94,11 @@ class _Sql:
         ledger_arguments.add_anchor(parser)
         parser.add_argument("--run-id", metavar="ID", help="name of this run (default: made from all that is asked)")
         parser.add_argument(
+            "--as-new",
+            action="store_true",
+            help="charge a statement that has only other names than one that has a release",
+        )
+        parser.add_argument(
             "--plan",
             action="store_true",
             help="print the plan and the job file that the statement stands for, and stop",

@@ -19,7 +19,7 @@ import yaml
 from dp_pipelines.errors import RequestError
 from dp_pipelines.extensions.sql_select import from_statement, syntax
 from dp_pipelines.jobs.request.request import Request, check
-from dp_pipelines.jobs.run import run
+from dp_pipelines.jobs.run import renamed_jobs, run
 from dp_pipelines.jobs.run.run import PublishedRun
 from dp_pipelines.jobs.sources.source_files import refuse_compressed
 from dp_pipelines.jobs.spec import csv_arguments, job_file
@@ -116,7 +116,7 @@ def carry_out(
         output.note(f"note: the ledger is {beside / DEFAULT_NAME}; name another one with --ledger")
     return run.carry_out(
         request, str(target), run_id=given.run_id, arguments=rest, ledger=given.ledger, runner=given.runner,
-        anchor=given.anchor, beside=beside,
+        anchor=given.anchor, beside=beside, as_new=given.as_new, renamed=renamed_jobs.OF_STATEMENT,
     )  # fmt: skip
 
 

@@ -19,9 +19,9 @@ import pyarrow.parquet
 from dp_pipelines import checks
 from dp_pipelines.errors import RequestError
 from dp_pipelines.extensions.tune.configuration import supported
-from dp_pipelines.jobs.request.request import Request
 from dp_pipelines.jobs.made_up import synthetic_rows
 from dp_pipelines.jobs.made_up.synthetic_rows import Assumptions, Values
+from dp_pipelines.jobs.request.request import Request
 from dp_pipelines.jobs.sources import source_files
 from dp_pipelines.jobs.spec.validation_errors import nearest
 from dp_pipelines.jobs.sql.row_expressions import RowExpressions

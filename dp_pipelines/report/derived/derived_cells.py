@@ -15,6 +15,7 @@ import pyarrow as pa
 from dp_pipelines.kernels.keys import Codes
 from dp_pipelines.report.derived import derived_columns
 from dp_pipelines.report.range_text import estimate_in_words, range_in_words
+from dp_pipelines.report.words.number_format import FormOf
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -37,13 +38,19 @@ class DerivedCells:
     ranges: list[str] | None
 
 
-def cells_of(table: pa.Table, stage: Mapping[str, Any], rows: Codes) -> Iterator[DerivedCells]:
+def cells_of(
+    table: pa.Table,
+    stage: Mapping[str, Any],
+    rows: Codes,
+    form_of: FormOf = lambda name: None,
+) -> Iterator[DerivedCells]:
     """Yield the cells of each formula of a stage, in the order of the table.
 
     Args:
         table: the published one.
         stage: its entry in the manifest.
         rows: the places of the rows that are shown.
+        form_of: how the job wants the numbers of a column to be written.
 
     >>> table = pa.table({"basket": [10.0, None], "basket_noise_low": [9.5, None], "basket_noise_high": [10.6, None]})
     >>> stage = {"derived": {"basket": {"formula": "revenue / orders"}}}
@@ -54,14 +61,15 @@ def cells_of(table: pa.Table, stage: Mapping[str, Any], rows: Codes) -> Iterator
     for name in derived_columns.names_in(stage, table.column_names):
         columns = derived_columns.column_names(name, ranged=True)
         found, truth = (_triples(table, three, rows) for three in (columns[:3], columns[3:]))
+        form = form_of(name)
         ranged = any(math.isfinite(estimate) for estimate, _, _ in truth)
         yield DerivedCells(
             name=name,
-            values=[estimate_in_words(*three) for three in found],
-            intervals=["" if math.isnan(value) else range_in_words(low, high) for value, low, high in found],
+            values=[estimate_in_words(*three, form=form) for three in found],
+            intervals=["" if math.isnan(value) else range_in_words(low, high, form=form) for value, low, high in found],
             unsure=[low <= 0 <= high for _, low, high in found],
-            estimates=[estimate_in_words(*three) for three in truth] if ranged else None,
-            ranges=[range_in_words(low, high) for _, low, high in truth] if ranged else None,
+            estimates=[estimate_in_words(*three, form=form) for three in truth] if ranged else None,
+            ranges=[range_in_words(low, high, form=form) for _, low, high in truth] if ranged else None,
         )
 
 

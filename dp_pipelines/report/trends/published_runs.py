@@ -61,10 +61,14 @@ class ReleasedRun:
     @property
     def tables(self) -> dict[str, pathlib.Path]:
         """The published file of each stage that has one."""
-        listed = mapping(self.content.get("files"))
         hidden = hidden_tables({text(stage.get("name")): stage for stage in mappings(self.content.get("stages"))})
-        tables = {name.removesuffix(".parquet"): self.folder / name for name in listed if _is_table(name)}
-        return {name: path for name, path in tables.items() if name not in hidden}
+        return {name: path for name, path in self.every_table.items() if name not in hidden}
+
+    @property
+    def every_table(self) -> dict[str, pathlib.Path]:
+        """Every published table, those of comparisons too."""
+        listed = mapping(self.content.get("files"))
+        return {name.removesuffix(".parquet"): self.folder / name for name in listed if _is_table(name)}
 
     @property
     def models(self) -> dict[str, pathlib.Path]:

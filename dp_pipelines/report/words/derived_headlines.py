@@ -20,10 +20,15 @@ from dp_pipelines.report.range_text import estimate_in_words, range_in_words
 from dp_pipelines.report.released_table import Published
 from dp_pipelines.report.words.headline import Headline, total_of, totals
 from dp_pipelines.report.words.limit_words import may_cut
+from dp_pipelines.report.words.number_format import FormOf, NumberFormat
 
 
 def derived_headlines(
-    published: Published, stage: Mapping[str, Any], known: Mapping[str, type[Metric] | None], title: str
+    published: Published,
+    stage: Mapping[str, Any],
+    known: Mapping[str, type[Metric] | None],
+    title: str,
+    form_of: FormOf = lambda name: None,
 ) -> list[Headline]:
     """Return the numbers of a stage's formulas that may stand at the top of the page.
 
@@ -32,6 +37,7 @@ def derived_headlines(
         stage: its entry in the manifest.
         known: the metric of each column, where it is known.
         title: what the page calls it.
+        form_of: how the numbers of each formula are written.
     """
     said = mapping(stage.get(derived_columns.ENTRY))
     added = {total.name: total for total in totals(published, stage, known)} if said else {}
@@ -58,7 +64,9 @@ def derived_headlines(
             for total, entry in zip(parts, entries, strict=True)
         )
         too_little = all(mapping(entry.get(KEPT)).get("divided_by") == 1 for entry in entries)
-        shown, notes = _in_words((value, low, high), truth, cut=cut, too_little=cut and too_little)
+        shown, notes = _in_words(
+            (value, low, high), truth, cut=cut, too_little=cut and too_little, form=form_of(derived.name)
+        )
         count = published.table.num_rows
         of_sums = f"Of the sums over the {count:,} groups of {title}" if count > 1 else "Of the only group"
         notes.append(total_of(title) if as_published else of_sums)
@@ -94,7 +102,12 @@ def _may_be_added_up(derived: Derived, published: Published) -> bool:
 
 
 def _in_words(
-    noisy: Sequence[float], truth: Sequence[float], *, cut: bool, too_little: bool = False
+    noisy: Sequence[float],
+    truth: Sequence[float],
+    *,
+    cut: bool,
+    too_little: bool = False,
+    form: NumberFormat | None = None,
 ) -> tuple[str, list[str]]:
     """Return a number as text, and how far it is from the truth.
 
@@ -103,6 +116,7 @@ def _in_words(
         truth: the estimate and both ends of its range; NaN for none.
         cut: whether the limits may have cut something off.
         too_little: whether that is too little to be told from noise.
+        form: how the number is written.
 
     >>> nothing = [math.nan] * 3
     >>> _in_words([24.0, 23.0, 25.1], nothing, cut=False)
@@ -112,16 +126,16 @@ def _in_words(
     >>> _in_words([24.0, 23.0, 25.1], [26.0, 20.0, 31.0], cut=True)
     ('26', ['Likely between 20 and 31', 'Counted: 24.0, by noise alone between 23.0 and 25.1'])
     """
-    value, ends = estimate_in_words(*noisy), _ends_in_words(*noisy[1:])
+    value, ends = estimate_in_words(*noisy, form=form), _ends_in_words(*noisy[1:], form=form)
     if not cut:
         return value, [f"Between {ends}"]
     if too_little:
         return value, [f"Between {ends}; the limits cut off too little to be told from noise"]
     if not any(math.isnan(number) for number in truth):
-        likely = f"Likely between {_ends_in_words(*truth[1:])}"
-        return estimate_in_words(*truth), [likely, f"Counted: {value}, by noise alone between {ends}"]
+        likely = f"Likely between {_ends_in_words(*truth[1:], form=form)}"
+        return estimate_in_words(*truth, form=form), [likely, f"Counted: {value}, by noise alone between {ends}"]
     return value, [f"Noise alone: between {ends}; how much the limits change it is not known"]
 
 
-def _ends_in_words(low: float, high: float) -> str:
-    return range_in_words(low, high).replace(" … ", " and ")
+def _ends_in_words(low: float, high: float, *, form: NumberFormat | None) -> str:
+    return range_in_words(low, high, form=form).replace(" … ", " and ")

@@ -24,6 +24,7 @@ from dp_pipelines.report.range_text import counted_share, estimate_in_words, ran
 from dp_pipelines.report.released_table import Numbers, Published
 from dp_pipelines.report.words.change_words import change_words
 from dp_pipelines.report.words.limit_words import is_at_least, may_cut
+from dp_pipelines.report.words.number_format import FormOf, NumberFormat
 
 MOST = 4
 """Headline numbers of a page."""
@@ -85,6 +86,7 @@ def headlines(
     before: Mapping[str, Any] = FrozenMapping({}),
     *,
     title: str = "",
+    form_of: FormOf = lambda name: None,
 ) -> list[Headline]:
     """Return the numbers of a stage that may stand at the top of the page.
 
@@ -96,6 +98,7 @@ def headlines(
         shown: how many rows of the table the page shows.
         before: what the manifest says of the run before.
         title: what the page calls it, if not by its name.
+        form_of: how the numbers of each metric are written.
     """
     count = published.table.num_rows
     sum_of = f"Sum of the {count:,} groups {'shown' if count <= shown else 'published'}"
@@ -106,15 +109,16 @@ def headlines(
     for total in totals(published, stage, known):
         entry, kind = mapping(entries.get(total.name)), known.get(total.name)
         whole = kind is not None and kind.whole
-        parts = rounded_parts(total.value, total.stddev, whole=whole)
+        form = form_of(total.name)
+        parts = rounded_parts(total.value, total.stddev, whole=whole, form=form)
         if parts is None:
             continue
         value, bar, *_ = parts
         cut = may_cut(stage, entry, kind, total=total.published)
-        notes = [_reach(total, parts, stage, entry, kind, cut=cut)]
+        notes = [_reach(total, parts, stage, entry, kind, cut=cut, form=form)]
         if cut and total.truth is not None:
             notes.append(f"Counted: {value} ± {bar}")
-            value, bar = estimate_in_words(*total.truth), ""
+            value, bar = estimate_in_words(*total.truth, form=form), ""
         notes.append(total_of(title or stage_name) if total.published else scope)
         old = [finite(number) for number in sequence(numbers.get(total.name))]
         if len(old) == 2 and old[0] is not None and old[1] is not None:
@@ -133,6 +137,7 @@ def _reach(
     kind: type[Metric] | None,
     *,
     cut: bool,
+    form: NumberFormat | None,
 ) -> str:
     """Return how far a number is from the truth, as far as that is known.
 
@@ -142,12 +147,13 @@ def _reach(
         stage, entry: of its stage and its metric in the manifest.
         kind: what its metric is, where that is known.
         cut: whether the limits may have cut something off.
+        form: how the number is written.
     """
     *_, low, high = parts
     if not cut:
         return f"Between {low} and {high}"
     if total.truth is not None:
-        return f"Likely between {range_in_words(*total.truth[1:]).replace(' … ', ' and ')}"
+        return f"Likely between {range_in_words(*total.truth[1:], form=form).replace(' … ', ' and ')}"
     kept = mapping(entry.get("kept"))
     if kept.get("divided_by") == 1:
         return f"Between {low} and {high}; the limits cut off too little to be told from noise"

@@ -1,4 +1,4 @@
-"""How a job wants its release to be shown: titles, descriptions, names and units of measure of numbers.
+"""How a job wants its release to be shown: titles, descriptions, names, units of measure and formats of numbers.
 
 In: the entry of a manifest (any part of it may be missing or wrong). Out: texts, and a stage with its metrics renamed. Holds: no
 number changes; a name that would meet another column's is left out. Not covered: keys of groups, sentences of the release itself.
@@ -16,6 +16,7 @@ from dp_pipelines.query.range_columns import ENDS
 from dp_pipelines.report.derived.derived_columns import ENTRY as DERIVED
 from dp_pipelines.report.derived.derived_columns import NOISE_ENDS
 from dp_pipelines.report.pages import mapping, text
+from dp_pipelines.report.words.number_format import NumberFormat
 
 ENTRY = "presentation"
 """The entry of a manifest."""
@@ -37,12 +38,26 @@ class Presented:
         title, description: for readers; empty if there is none.
         labels: by metric, its name on the page with its unit of measure.
         measures: by metric and by its name on the page, its unit of measure.
+        formats: by metric and by its name on the page, how its numbers are written.
+        usual: how all other numbers are written; None: in the digits that their error bars leave certain.
     """
 
     title: str
     description: str
     labels: Mapping[str, str]
     measures: Mapping[str, str] = FrozenMapping({})
+    formats: Mapping[str, NumberFormat] = FrozenMapping({})
+    usual: NumberFormat | None = None
+
+    def form_of(self, name: str) -> NumberFormat | None:
+        """Return how the numbers of a metric are written, by its name or its name on the page, also with `_raw` behind it.
+
+        >>> counts = NumberFormat(decimals=0)
+        >>> presented = Presented(title="", description="", labels={}, formats={"n": counts})
+        >>> presented.form_of("n") == presented.form_of("n_raw") == counts, presented.form_of("revenue")
+        (True, None)
+        """
+        return self.formats.get(name, self.formats.get(name.removesuffix(RAW), self.usual))
 
     def columns(self, table: pa.Table, keys: Collection[str]) -> dict[str, str]:
         """Return the names that columns of a table get; empty if two would be the same.
@@ -81,18 +96,32 @@ def read_stage(content: Mapping[str, Any], stage: str) -> Presented:
     >>> metrics = {"revenue": {"label": "Revenue", "measure": "EUR"}, "hours": {"measure": "h"}, "n": {}}
     >>> read_stage({"presentation": {"stages": {"weekly": {"title": "Weeks", "metrics": metrics}}}}, "weekly").labels
     {'revenue': 'Revenue (EUR)', 'hours': 'hours (h)'}
+    >>> stages = {"weekly": {"format": ".2f", "metrics": {"n": {"format": ",.0f", "label": "Orders"}}}, "other": {}}
+    >>> shown = {"presentation": {"format": ".1%", "stages": stages}}
+    >>> weekly, other = read_stage(shown, "weekly"), read_stage(shown, "other")
+    >>> [one.text(0.5) for one in (weekly.form_of("Orders"), weekly.form_of("revenue"), other.form_of("n"))]
+    ['0', '0.50', '50.0%']
     """
     entry = mapping(mapping(mapping(content.get(ENTRY)).get("stages")).get(stage))
     labels: dict[str, str] = {}
     measures: dict[str, str] = {}
+    formats: dict[str, NumberFormat] = {}
     for name, said in mapping(entry.get("metrics")).items():
         label, measure = text(mapping(said).get("label")), text(mapping(said).get("measure"))
         if label or measure:
             labels[str(name)] = (label or str(name)) + (f" ({measure})" if measure else "")
         if measure:
             measures |= {str(name): measure, labels[str(name)]: measure}
+        if (form := NumberFormat.read(mapping(said).get("format"))) is not None:
+            formats |= {str(name): form, labels.get(str(name), str(name)): form}
+    of_job = mapping(content.get(ENTRY)).get("format")
     return Presented(
-        title=text(entry.get("title")), description=text(entry.get("description")), labels=labels, measures=measures
+        title=text(entry.get("title")),
+        description=text(entry.get("description")),
+        labels=labels,
+        measures=measures,
+        formats=formats,
+        usual=NumberFormat.read(entry.get("format")) or NumberFormat.read(of_job),
     )
 
 

@@ -27,7 +27,8 @@ def add(make: MakeParser) -> None:
     parser.add_argument("input", metavar="INPUT", help="Parquet or CSV files (a name or a glob)")
     parser.add_argument(
         "--output", metavar="FILE", required=True,
-        help="the file to write: .parquet, .csv, .tsv or .jsonl, of which texts may be compressed (.csv.gz); it must not exist",
+        help="the file to write: .parquet (or no ending), .csv, .tsv or .jsonl, of which texts may be compressed (.csv.gz); it "
+        "must not exist",
     )  # fmt: skip
     parser.add_argument(
         "--examples", action="store_true", help="INPUT has the columns of the features, not source rows"

@@ -10,6 +10,7 @@ EPILOG = """examples:
   dp-pipelines report out/2026-W01 --output w01.html   one run: its page, drawn anew
 
   dp-pipelines report out/2026-W01 --job weekly.yaml --output w01.html   with the titles and labels that the job file has now
+  dp-pipelines report out/2026-W01 --job weekly.yaml --output w01        the same with the files of its outputs, in a new folder
   dp-pipelines report out/2026-W01 --csv w01           its tables as CSV, in a new folder
 
 Several folders give one page: each number as a series over the runs with 95% error bars, the budget spent, and tables. Runs are
@@ -31,12 +32,13 @@ def add(make: MakeParser) -> None:
     parser.add_argument(
         "--job",
         metavar="JOB",
-        help="take titles, descriptions, labels, units of measure, the order of rows, ratios and expressions from this job file; "
-        "costs nothing",
+        help="take titles, descriptions, labels, units of measure, formats, the order of rows, ratios and expressions from this "
+        "job file; costs nothing",
     )
     parser.add_argument(
         "--output", metavar="FILE",
-        help="the page to write (default: trends.html here; report.html for one folder); an existing page is replaced",
+        help="the page to write (default: trends.html here; report.html for one folder); an existing page is replaced. With "
+        "--job, a name that does not end in .html is that of a new folder for the page and the files that the job's outputs name",
     )  # fmt: skip
     parser.add_argument(
         "--csv", metavar="DIR",

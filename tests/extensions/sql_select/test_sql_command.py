@@ -162,3 +162,25 @@ def test_a_statement_is_answered_once_and_its_answer_is_given_again(here):
     # Another question is another charge, which this account has no room for.
     other = command(STATEMENT.replace("> 50", "> 60"), *ASKED, "--output", "out/others")
     assert (other.code, other.out) == (3, "")
+
+
+def test_a_statement_that_has_only_other_names_than_a_released_one_is_refused(here, call, shop):
+    text = "SELECT product, count(*) AS orders, avg(price) AS price FROM 'data/*.parquet' GROUP BY ALL"
+    options = ("--ledger", here / DEFAULT_NAME)
+    assert call("sql", text, *ASKED, *options, "--output", "one").code == 0
+    charged = shop.charged()
+    for renamed, more in ((text.replace("orders", "bestellungen"), ()), (text, ("--name", "answer"))):
+        said = call("sql", renamed, *ASKED, *more, *options, "--output", "two")
+        assert said.code == 2
+        assert "run: has a statement with only other names than that of run " in said.err
+        assert "rename columns of the published table, which is free; or give --as-new" in said.err
+        assert "label:" not in said.err
+        assert shop.charged() == charged
+        assert not pathlib.Path("two").exists()
+    assert call("sql", text, *ASKED, *options, "--output", "again").code == 0, "it is the same release"
+    assert shop.charged() == charged
+    renamed = text.replace("orders", "bestellungen")
+    assert call("sql", renamed, *ASKED, *options, "--output", "two", "--as-new").code == 0
+    assert shop.charged() != charged
+    other = text.replace("count(*)", "count(price)")
+    assert call("sql", other, *ASKED, *options, "--output", "three").code == 0

@@ -13,8 +13,8 @@ import pytest
 
 from dp_pipelines.extensions.tune import made_up_rows
 from dp_pipelines.extensions.tune.command import TUNE
-from dp_pipelines.jobs.request.request import Request, check
 from dp_pipelines.jobs.made_up.synthetic_rows import Assumptions, Values, mean
+from dp_pipelines.jobs.request.request import Request, check
 from dp_pipelines.jobs.spec.job_file import load
 from dp_pipelines.ledger.ledger import DEFAULT_NAME, Ledger
 from tests.jobs.conftest import Said, Shop, purchases, stage

@@ -290,6 +290,9 @@ def test_runs_are_listed_with_their_states(fresh: Shop, call: Call) -> None:
         ("w2", 2, "published"),
     ]
     assert listed[0]["folders"] == [str(fresh.folder / "w1")]
+    assert call("run", fresh.job, "--output", fresh.folder / "copy", "--run-id", "w1").code == 0
+    (line,) = [line for line in call("runs", fresh.job).out.splitlines() if line.split()[:1] == ["w1"]]
+    assert f"{fresh.folder / 'w1'}, {fresh.folder / 'copy'}" in line
     assert [one["last_attempt"]["state"] for one in listed] == ["committed", "committed"]
     assert json.loads(call("runs", "--ledger", fresh.folder / DEFAULT_NAME, "--dataset", "other", "--json").out) == []
 
@@ -448,3 +451,31 @@ def test_names_that_terminals_take_for_commands_are_shown_escaped(tmp_path: Path
     said = call("ledger", "init", "--ledger", ledger, *options)
     shown = call("ledger", "show", "--ledger", ledger)
     assert "\x1b" not in said.out + shown.out
+
+
+def test_refusals_of_a_budget_are_short_and_keep_their_facts(fresh: Shop, call: Call) -> None:
+    fresh.write(budget={"epsilon": 1.0, "delta": 1e-6, "runs": 3, "spare": 1})
+    assert [run(fresh, call, name).code for name in ("w1", "w2", "w3")] == [0, 0, 0]
+    day = datetime.datetime.now(datetime.UTC).date().isoformat()
+    with_spare = run(fresh, call, "w4")
+    assert with_spare.code == 3
+    assert with_spare.err.splitlines()[-1] == (
+        f"error: run 'w4': is one too many: the plan's budget covers 4 runs, of them 1 spare, used by 'w1' of {day}, "
+        f"'w2' of {day}, 'w3' of {day}; to correct a release, take the spare run with --spare; else repeat a --run-id for the "
+        "same release, or plan anew, which is charged: runs: 4 in the budget (sql: --runs 4)"
+    )
+    assert call("run", fresh.job, "--output", fresh.folder / "w4", "--run-id", "w4", "--spare").code == 0
+    without = run(fresh, call, "w5").err.splitlines()[-1]
+    assert len(without) < 300
+    fresh.write(budget={"epsilon": 0.5, "delta": 1e-6})
+    above = run(fresh, call, "other")
+    assert above.code == 3
+    line = above.err.splitlines()[-1].replace(str(fresh.job), "job.yaml")
+    assert len(line) < 600
+    for fact in (
+        "this needs epsilon 0.4",
+        "used by: run 'w1' of",
+        "`dp-pipelines ledger show`",
+        "`dp-pipelines ledger raise`",
+    ):
+        assert fact in line

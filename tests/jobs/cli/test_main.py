@@ -218,7 +218,7 @@ def test_a_plan_is_printed_for_people_and_for_scripts(shop: Shop, call: Call) ->
     people = call("plan", job)
     assert people.code == 0
     assert "orders" in people.out
-    assert re.search(r"half of the groups of \d+ users appear, one in a thousand of \d+\n", people.out)
+    assert re.search(r"half of the groups of \d+ customers appear, one in a thousand of \d+\n", people.out)
     assert "Smaller groups are missing from the tables, whatever they hold." in people.out
     scripts = json.loads(call("plan", job, "--json").out)
     assert {"epsilon", "delta", "accounted", "accounted_one_run", "stages", "mechanisms"} <= set(scripts)

@@ -4,6 +4,7 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import sqlite3
 from collections.abc import Callable
 from typing import Any
@@ -128,3 +129,28 @@ def test_a_plan_opens_the_ledger_once(shop: Shop, call: Call, monkeypatch: pytes
     monkeypatch.setattr(Ledger, "open", classmethod(noted))
     assert line(call("plan", shop.job)).endswith("a run fits")
     assert opened == [str(shop.folder / DEFAULT_NAME)]
+
+
+def test_groups_are_of_the_unit_that_the_account_names(shop: Shop, call: Call) -> None:
+    assert re.search(
+        r"half of the groups of \d+ customers appear, one in a thousand of \d+\n", call("plan", shop.job).out
+    )
+    shop.without_ledger()
+    options = ("--epsilon", 9, "--delta", 1e-5, "--unit", "customer", "--unit-words", "patient")
+    assert call("ledger", "init", "--ledger", shop.folder / DEFAULT_NAME, "--dataset", "shop", *options).code == 0
+    assert re.search(
+        r"half of the groups of \d+ patients appear, one in a thousand of \d+\n", call("plan", shop.job).out
+    )
+
+
+def test_where_the_run_chooses_the_bound_both_ends_of_its_range_are_said(shop: Shop, call: Call) -> None:
+    made: Any = stage()
+    del made["bounds"]
+    shop.write(stages={"weekly": made})
+    text = call("plan", shop.job).out
+    stages = json.loads(call("plan", shop.job, "--json").out)["stages"]
+    (candidates,) = [one["partition_candidates"] for one in stages if one["name"] == "weekly"]
+    sizes = r"half of the groups of [\d,]+ customers appear, one in a thousand of [\d,]+ if the run chooses (\d+)"
+    assert [int(bound) for bound in re.findall(sizes, text)] == [candidates[0], candidates[-1]]
+    assert "Smaller groups are missing from the tables, whatever they hold." in text
+    assert "users appear" not in text

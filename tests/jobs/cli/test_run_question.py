@@ -245,7 +245,7 @@ def test_a_plan_that_foresees_empty_tables_is_asked_about_and_no_ledger_is_made_
         assert process.read_until(ASKED)
         process.type("n\n")
         assert process.end() == 2
-    assert "weekly: of groups of 3 users, as expect declares them, almost none will appear" in process.shown
+    assert "weekly: of groups of 3 customers, as expect declares them, almost none will appear" in process.shown
     assert "opens the account 'shop' with this job's budget as its cap" in process.shown
     assert not (shop.folder / DEFAULT_NAME).exists()
     assert shop.left() == []

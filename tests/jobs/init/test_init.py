@@ -5,6 +5,7 @@ numbers look (`test_synthetic_run`).
 """
 
 import gzip
+import re
 import shlex
 from collections.abc import Callable
 from pathlib import Path
@@ -345,3 +346,35 @@ def test_a_public_header_proposes_no_group_of_row_numbers_or_amounts(
     assert only["partition_by"] == ["city"]
     groups = [line for line in (tmp_path / "job.yaml").read_text().splitlines() if "can be added" in line]
     assert not any("row_num" in line or "price" in line for line in groups)
+
+
+def test_comments_name_every_column_of_a_wide_table(shop: Path, call: Call) -> None:
+    names = {f"shelf_{number:03}": ["a"] for number in range(90)}
+    amounts = {f"price_{number:02}": [1.5] for number in range(40)}
+    codes = {f"code_{number:02}": [7] for number in range(30)}
+    pa.parquet.write_table(pa.table({"customer": ["ann"], **names, **amounts, **codes}), shop / "wide.parquet")
+    assert call("init", "wide.parquet", "--unit", "customer").code == 0
+    text = (shop / "job.yaml").read_text()
+    for name in (*names, *amounts, *codes):
+        assert re.search(rf"\b{name}\b", text), name
+    assert not re.search(r"and \d+ more", text)
+    assert max(map(len, text.splitlines())) <= 130
+    assert job_file.load("job.yaml").job.stages
+
+
+def test_a_table_of_very_many_columns_says_how_to_see_them_all(shop: Path, call: Call) -> None:
+    columns = {f"shelf_{number:04}": ["a"] for number in range(first_job.MOST_NAMED + 7)}
+    pa.parquet.write_table(pa.table({"customer": ["ann"], **columns}), shop / "wide.parquet")
+    assert call("init", "wide.parquet", "--unit", "customer").code == 0
+    assert "and 6 more; for all: duckdb -c" in (shop / "job.yaml").read_text()
+
+
+@pytest.mark.parametrize("folder", ["csv", "parquet", "jsonl", "json", "delta", "data"])
+@pytest.mark.parametrize("file", ["part-0", "part-00000-of-00004", "rows", "data_2026", "csv"])
+def test_the_name_of_the_account_does_not_follow_from_the_format(
+    shop: Path, call: Call, folder: str, file: str
+) -> None:
+    (shop / "bakery" / folder).mkdir(parents=True)
+    pa.parquet.write_table(purchases(0, 400), shop / "bakery" / folder / f"{file}.parquet")
+    assert call("init", f"bakery/{folder}/*.parquet", "--unit", "customer").code == 0
+    assert job_file.load("job.yaml").job.dataset == shop.name

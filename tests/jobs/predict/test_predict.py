@@ -279,6 +279,18 @@ def test_an_unknown_ending_is_refused_with_the_list(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["model", "rows"]
 
 
+def test_a_name_without_an_ending_is_parquet_and_the_command_says_so(
+    tmp_path: pathlib.Path, shop_model: Artefact, call: Call
+) -> None:
+    rows(tmp_path, parts=1)
+    for name, told in (("scores", True), ("scores.parquet", False), (".csv", False)):
+        said = call("predict", tmp_path / "model", tmp_path / "rows/*", "--output", tmp_path / name)
+        assert said.code == 0, said.err
+        assert ("as Parquet, since the name has no ending" in said.out) == told
+    assert (tmp_path / "scores").read_bytes().startswith(b"PAR1")
+    assert "(or no ending)" in call("predict", "--help").out
+
+
 @pytest.mark.parametrize("kind", ["parquet", "csv"])
 def test_the_ids_that_a_job_declares_are_written_where_the_input_has_them(
     tmp_path: pathlib.Path, call: Call, kind: str

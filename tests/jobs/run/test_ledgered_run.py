@@ -541,8 +541,25 @@ def test_a_correction_takes_a_run_that_was_set_aside_and_the_last_runs_are_annou
     assert [the_run(shop, name).round for name in ("one", "one-corrected")] == [1, 6]
     for name in ("two", "three", "four"):
         last = call("run", job, "--output", shop.folder / name, "--run-id", name)
-    assert last.err.startswith("note: 1 run of the 5 of this plan is left; docs/schedule.md says what then")
+    assert last.err.startswith("note: 1 run of the 6 of this plan is left; docs/schedule.md says what then")
     assert "1 run paid for and not used" in call("ledger", "show", job).out
     without = shop.write(budget={"epsilon": 8.0, "delta": 1e-5, "runs": 5})
     refused = call("run", without, "--output", shop.folder / "x", "--run-id", "x", "--spare")
     assert (refused.code, "--spare: is for a budget with spare runs" in refused.err) == (2, True)
+
+
+def test_runs_that_are_spare_are_counted_alike_wherever_runs_are_counted(shop: Shop, call: Call) -> None:
+    job = shop.write(budget={"epsilon": 8.0, "delta": 1e-5, "runs": 5, "spare": 2})
+    together = "for all 7 runs together, of them 2 spare"
+    assert call("plan", job).out.count(together) == 2
+    said = [call("run", job, "--output", shop.folder / name, "--run-id", name) for name in ("a", "b", "c", "d", "e")]
+    assert [one.code for one in said] == [0, 0, 0, 0, 0]
+    for number, one in enumerate(said, start=1):
+        assert together in one.out
+        assert f"run {number} of 7, of them 2 spare; the runs so far used" in one.out
+    assert said[-1].err.startswith("note: 2 runs of the 7 of this plan are left, of them 2 spare; docs/schedule.md")
+    assert "This is run 5 of 7, of them 2 spare" in (shop.folder / "e" / "report.html").read_text(encoding="utf-8")
+    assert "5 of 7 runs used" in (shown := call("ledger", "show", job).out)
+    assert "2 runs paid for and not used, of them 2 spare" in shown
+    refused = call("run", job, "--output", shop.folder / "f", "--run-id", "f")
+    assert "covers 7 runs, of them 2 spare, used by" in refused.err

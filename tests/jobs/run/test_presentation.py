@@ -3,15 +3,19 @@
 In: the shop. Out: pages, messages, exit codes, the ledger. Holds: runs are real. Not covered: how the page looks (tests/report).
 """
 
+import csv
 import pathlib
+import re
 from collections.abc import Callable
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
 from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs.request.request import check
 from dp_pipelines.jobs.spec import job_file, presentation
+from dp_pipelines.metrics.base import ERROR_BAR
 from tests.jobs.conftest import Said, Shop, stage
 
 Call = Callable[..., Said]
@@ -145,3 +149,70 @@ def test_a_page_with_a_job_that_asks_for_other_numbers_says_that_they_are_not_re
     (metric,) = told(metrics={"orders": {"kind": "count"}, "revenue": paid, "buyers": {"kind": "privacy_id_count"}})
     assert metric.startswith("note: stage weekly of the job has buyers, the release has not; ")
     assert told(bounds="auto") == []
+
+
+def formatted(**csv: bool) -> dict[str, Any]:
+    """The shop's job with formats: of the job, of the stage and of a metric; revenue has none of its own."""
+    made: Any = stage(partition_by=[], bounds={"max_contributions_per_partition": 8}, format=".1f")
+    made["metrics"] |= {
+        "orders": {"kind": "count", "format": ",.0f"},
+        "share": {"kind": "ratio", "of": "revenue", "to": "orders", "format": ".2%"},
+    }
+    return {"format": ".3f", "stages": {"weekly": made}, "outputs": {"files": [{"csv": csv}]}}
+
+
+def test_numbers_are_written_as_the_job_says_on_the_page_in_the_terminal_and_in_csv(shop: Shop, call: Call) -> None:
+    shop.write(**formatted(rounded=True, interval=True))
+    said = call("run", shop.job, "--output", shop.folder / "out")
+    assert said.code == 0, said.err
+    page, terminal = page_of(shop.folder / "out"), said.out
+    (row,) = pq.read_table(shop.folder / "out" / "weekly.parquet").to_pylist()
+    for name, form in (("orders", ",.0f"), ("revenue", ".1f")):
+        value, bar = format(row[name], form), ERROR_BAR * row[f"{name}_stddev"]
+        (said_bar,) = re.findall(rf"^ *{name} +{re.escape(value)} ± ([\d,.]+) *$", terminal, re.MULTILINE)
+        told = float(said_bar.replace(",", ""))
+        assert bar <= told <= bar + 10 ** -int(form[-2])
+        assert re.search(rf">\s*{re.escape(value)}\s*<", page)
+    share = f"{row['share']:.2%}"
+    assert re.search(rf"^ *share +{re.escape(share)} \([\d.]+% … [\d.]+%\)", terminal, re.MULTILINE)
+    assert share in page
+    with (shop.folder / "out" / "weekly.csv").open(newline="") as file:
+        (cells,) = csv.DictReader(file)
+    assert cells["orders"] == f"{row['orders']:.0f}"
+    assert cells["revenue"] == f"{row['revenue']:.1f}"
+    assert cells["share"] == f"{row['share']:.4f}"
+    assert float(cells["orders_from"]) <= row["orders"] - ERROR_BAR * row["orders_stddev"] + 1
+    assert float(cells["orders_to"]) >= row["orders"] + ERROR_BAR * row["orders_stddev"] - 1
+
+
+def test_formats_are_no_part_of_a_plan_or_of_a_run_and_a_page_is_made_again_with_them(shop: Shop, call: Call) -> None:
+    made: Any = formatted()
+    with_formats = check(job_file.load(str(shop.write(**made))), ())
+    del made["format"], made["stages"]["weekly"]["format"]
+    for metric in made["stages"]["weekly"]["metrics"].values():
+        metric.pop("format", None)
+    without = check(job_file.load(str(shop.write(**made))), ())
+    assert (with_formats.content, with_formats.asked) == (without.content, without.asked)
+    assert call("run", shop.job, "--output", shop.folder / "out").code == 0
+    charged, (row,) = shop.charged(), pq.read_table(shop.folder / "out" / "weekly.parquet").to_pylist()
+    shop.write(**formatted())
+    again = call("run", shop.job, "--output", shop.folder / "out")
+    assert "the stored page has other titles or names than the job file" in again.err
+    assert call("report", shop.folder / "out", "--job", shop.job, "--output", shop.folder / "new.html").code == 0
+    assert f"{row['share']:.2%}" in (shop.folder / "new.html").read_text(encoding="utf-8")
+    assert f"{row['share']:.2%}" not in page_of(shop.folder / "out")
+    assert shop.charged() == charged
+
+
+@pytest.mark.parametrize("form", ["", "d", ".7f", ",.2e", ".2g", "{:.2f}", ".2f\n", "+.1f", "0>9.1f", ",.1", 2])
+@pytest.mark.parametrize("where", ["job", "stage", "metric"])
+def test_formats_that_are_none_are_refused_with_the_rule(shop: Shop, where: str, form: object) -> None:
+    made: Any = stage()
+    parts = {"job": {"stages": {"weekly": made}}, "stage": made, "metric": made["metrics"]["orders"]}
+    parts[where]["format"] = form
+    field = {"job": "", "stage": "stages.weekly.", "metric": "stages.weekly.metrics.orders."}[where]
+    with pytest.raises(RequestError) as refused:
+        job_file.load(str(shop.write(**parts["job"])))
+    assert f"{field}format: " in str(refused.value)
+    rule = "must be text" if form == 2 else "must be a format such as ',.0f', '.2f' or '.1%'"
+    assert rule in str(refused.value)
