@@ -261,7 +261,9 @@ def test_its_interval_holds_the_truth_in_95_of_100_releases_and_twins_are_found(
 GROUPS, SIZE = 5_000, 40
 
 
-def test_intervals_of_a_real_release_hold_the_truth_in_95_of_100_groups(shop: Shop, call: Call) -> None:
+def test_intervals_of_weighted_means_of_a_real_release_hold_the_truth_in_95_of_100_groups(
+    shop: Shop, call: Call
+) -> None:
     """The share of 5,000 independent groups is between 93 and 97%: a false alarm once in 10**10 runs."""
     made = np.random.default_rng(43)
     group, weight = np.repeat(np.arange(GROUPS), SIZE), made.choice([0.5, 1.0, 3.0], GROUPS * SIZE)
