@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from dp_pipelines.accounting.shown_costs import left_number, spent_number
-from dp_pipelines.metrics.base import ERROR_BAR as ERROR_BAR
+from dp_pipelines.metrics.error_bars import ERROR_BAR as ERROR_BAR
 
 MOST_DECIMALS = 12
 
@@ -70,11 +70,14 @@ def with_error_bar(value: float | None, stddev: float | None, *, grouped: bool =
     return _alone(value, grouped)  # it was chosen among candidates, and has no error bar
 
 
-def rounded_cells(value: float | None, stddev: float | None, *, whole: bool = False) -> tuple[str, str, str, str]:
+def rounded_cells(
+    value: float | None, stddev: float | None, *, whole: bool = False, deviations: float = ERROR_BAR
+) -> tuple[str, str, str, str]:
     """Return a number, its standard deviation and both ends of its error bar for a file, with the digits that tables show.
 
     Args:
         value, stddev, whole: as for `error_bar_parts`.
+        deviations: half the length of the error bar, in standard deviations.
 
     Returns:
         texts without separators, empty where there is no number. A number without an error bar keeps all of its digits.
@@ -88,7 +91,7 @@ def rounded_cells(value: float | None, stddev: float | None, *, whole: bool = Fa
         return "", "", "", ""
     if stddev is None or math.isnan(stddev):
         return exact_number(value), "", "", ""
-    bar = ERROR_BAR * stddev
+    bar = deviations * stddev
     if not math.isfinite(bar):
         return "", "", "", ""
     if not bar > 0:
