@@ -119,6 +119,8 @@ def _metric_to_json(metric: Metric) -> dict[str, Any]:
     for name, nothing in (("separation", None), ("coefficients", ())):  # as above
         if name in fields and fields[name] == nothing:
             del fields[name]
+    for name in ("weight_column", "max_weight"):  # as above; in a plan a weighted mean is two sums
+        fields.pop(name, None)
     if fields.get("shrink") is False:  # as above
         del fields["shrink"]
     if fields.get("categories") is not None:  # with their types, as public keys are: not every value is one of JSON's

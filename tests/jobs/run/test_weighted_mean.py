@@ -24,6 +24,7 @@ from dp_pipelines.jobs.request.request import check
 from dp_pipelines.jobs.spec import job_file
 from dp_pipelines.metrics import weighted_mean
 from dp_pipelines.metrics.base import Basis
+from dp_pipelines.planning import describe
 from dp_pipelines.report.derived import formula, intervals
 from dp_pipelines.report.derived.part_noise import PartNoise
 from tests.helpers import quiet
@@ -281,3 +282,8 @@ def test_intervals_of_weighted_means_of_a_real_release_hold_the_truth_in_95_of_1
     assert BAND[0] <= float(np.mean(((low <= truth) & (truth <= high))[known])) <= BAND[1]
     plain = value.reshape(GROUPS, SIZE).mean(axis=1)
     assert float(np.mean(((low <= plain) & (plain <= high))[known])) < BAND[0]
+
+
+def test_a_mean_without_weights_has_the_digest_that_it_had_before_there_were_weights() -> None:
+    said = describe._metric_to_json(dp.Mean("v", min_value=0, max_value=1))
+    assert {*said} == {"kind", "column", "min_value", "max_value", "nullable", "weight", "stddev"}
