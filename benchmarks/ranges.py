@@ -27,7 +27,7 @@ from measure import REPOSITORY, say, versions
 
 import dp_pipelines as dp
 from dp_pipelines.kernels import contributions, keys
-from dp_pipelines.metrics.base import ERROR_BAR
+from dp_pipelines.metrics.error_bars import ERROR_BAR
 from dp_pipelines.noise.samplers import Sampler
 from dp_pipelines.plan_stages.kept_counts import KeptCounts
 from dp_pipelines.planning.stage import StagePlan

@@ -70,9 +70,6 @@ KeptBy = Literal["rows", "units", "sum", "mean"]
 Judged = Literal["zero", "range"]
 """What the error bars of a metric are compared with (`release.verdicts`): zero, or the declared range of its values."""
 
-ERROR_BAR = 1.96
-"""An error bar covers 95% of the noise, which is normal or nearly so: that many standard deviations to each side."""
-
 
 @dataclasses.dataclass(frozen=True)
 class Metric:

@@ -13,13 +13,15 @@ import math
 from collections.abc import Iterable
 from typing import Literal
 
+from dp_pipelines.metrics.error_bars import LAPLACE_BAR, NORMAL_POINT
+
 WITHIN = 0.1
 """How near a number is that counts as good: a tenth of itself, or of its range."""
 
 POINTS = 0.05
 """The same for the rank of a quantile."""
 
-REACH = {"gaussian": 1.959964, "laplace": math.log(20) / math.sqrt(2)}
+REACH = {"gaussian": round(NORMAL_POINT, 6), "laplace": LAPLACE_BAR}
 """Of each law how many standard deviations hold 95% of the noise, to both sides together; 97.5% to one side."""
 
 

@@ -25,6 +25,7 @@ from dp_pipelines.kernels.cells import TreeLevel
 from dp_pipelines.kernels.lattice import Floats
 from dp_pipelines.kernels.statistics import CellCounts, Statistic
 from dp_pipelines.metrics.base import Basis, Metric, Noisy, ReleasedValues, Shown
+from dp_pipelines.metrics.error_bars import ERROR_BAR
 from dp_pipelines.metrics.good_from import POINTS, REACH, GoodFrom, Level
 
 BRANCHING, DEPTH = 4, 6
@@ -37,9 +38,6 @@ LEAVES = BRANCHING**DEPTH
 
 STANDS_OUT = 3.0
 """Standard deviations of its noise above which a count is one, where the least or greatest value is looked for."""
-
-COVERED = 1.96
-"""A published standard deviation is such that this many of it cover what noise of so many does to the rank."""
 
 LEAF_BAR = 0.6
 """Of the width of a leaf, what a published standard deviation has at least: values inside of a leaf are not told apart."""
@@ -153,7 +151,7 @@ class Quantiles(Metric):
             np.where(counts > STANDS_OUT * of_node, counts, 0.0) for counts, of_node in zip(tree, spreads, strict=True)
         ]
         total = tree[0].sum(axis=1)
-        moved = COVERED * spread / np.maximum(total, spread)
+        moved = ERROR_BAR * spread / np.maximum(total, spread)
         nothing = total < STANDS_OUT * spread
         ranks = np.array(self.quantiles)
         low, middle, high = (
@@ -164,7 +162,7 @@ class Quantiles(Metric):
                 middle[:, place] = self._value(descend(ends, np.full((len(moved), 1), quantile)))[:, 0]
         # Where there may be no row at all, a quantile may be anywhere.
         low[nothing], high[nothing] = self.min_value, self.max_value
-        values, stddevs = middle, np.maximum(high - middle, middle - low) / COVERED
+        values, stddevs = middle, np.maximum(high - middle, middle - low) / ERROR_BAR
         # The ends are found on their own, and must not lie inside of what is found between them.
         if self.quantiles[0] == 0:
             values[:, 0] = values.min(axis=1)

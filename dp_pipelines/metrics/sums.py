@@ -16,6 +16,7 @@ from dp_pipelines import checks
 from dp_pipelines.errors import RequestError
 from dp_pipelines.kernels.lattice import Floats, Lattice, SummandLattice
 from dp_pipelines.kernels.statistics import ClippedUnitSum, Statistic
+from dp_pipelines.metrics import weighted_mean
 from dp_pipelines.metrics.base import Basis, KeptBy, Noisy, ReleasedValues, constant
 from dp_pipelines.metrics.good_from import WITHIN, GoodFrom, Level, of_amount, of_mean, reach
 from dp_pipelines.metrics.lookup_bound import PartitionScale
@@ -200,6 +201,9 @@ class Mean(_PerRow):
             and costs less. A null that is there all the same then counts as a row that adds nothing to the sum.
         shrink: True publishes, for free, each mean pulled towards those of the other partitions as far as its noise makes that
             likely: closer to the truth where noise is large. The mean as noise left it stands beside it, as `<name>_raw`.
+        weight_column: the column of the weight of each row, for a weighted mean: two sums are released, and their quotient is
+            computed from them. For job files, SQL and sessions.
+        max_weight: each weight is clamped to the range from 0 to this number.
 
     >>> Mean("amount", min_value=0, max_value=200, nullable=False).statistics(Basis(centred=True, nullable=False))[1].name
     'rows'
@@ -212,11 +216,18 @@ class Mean(_PerRow):
     tuned_as: ClassVar[str | None] = "mean"
     rolls_up = "derived"
     shrink: bool = dataclasses.field(default=False, kw_only=True)
+    weight_column: str | None = dataclasses.field(default=None, kw_only=True)
+    max_weight: float | None = dataclasses.field(default=None, kw_only=True)
 
     def _check_bounds(self) -> None:
         super()._check_bounds()
         if not isinstance(self.shrink, bool):
             raise RequestError(field="shrink", message="must be true or false")
+        if self.weight_column is not None:
+            weighted_mean.check(self, self.weight_column, self.max_weight)
+        elif self.max_weight is not None:
+            hint = "add e.g. weight_column: weight, or drop it"
+            raise RequestError(field="max_weight", message="needs weight_column", hint=hint)
 
     def given(self, field: str) -> Any:
         # Jobs and queries without it say what they said before there was such a field.
@@ -228,6 +239,8 @@ class Mean(_PerRow):
         return self.shrink
 
     def statistics(self, basis: Basis) -> tuple[Statistic, ...]:
+        if self.weight_column is not None:
+            raise weighted_mean.refused_here()
         return (self._sum(basis), self._count(basis))
 
     @property

@@ -16,6 +16,7 @@ from dp_pipelines.kernels.lattice import Lattice, SummandLattice
 from dp_pipelines.kernels.statistics import RowCount, Statistic
 from dp_pipelines.mechanisms.by_statistic import mechanism_of
 from dp_pipelines.metrics.base import ROWS, UNITS, Metric, Noisy
+from dp_pipelines.metrics.error_bars import deviations_in_bar
 from dp_pipelines.metrics.lookup_bound import PartitionScale
 from dp_pipelines.noise import correlation
 from dp_pipelines.plan_stages.reads import Groups, Rows, UnitFacts, UnitPartitionCounts
@@ -118,6 +119,8 @@ def _metric_to_json(metric: Metric) -> dict[str, Any]:
     for name, nothing in (("separation", None), ("coefficients", ())):  # as above
         if name in fields and fields[name] == nothing:
             del fields[name]
+    for name in ("weight_column", "max_weight"):  # as above; in a plan a weighted mean is two sums
+        fields.pop(name, None)
     if fields.get("shrink") is False:  # as above
         del fields["shrink"]
     if fields.get("categories") is not None:  # with their types, as public keys are: not every value is one of JSON's
@@ -297,11 +300,11 @@ def _kept(stage: StagePlan) -> dict[str, Any]:
     with k others: for any p by at most s sqrt(k) / N. Values have two others, beside them: below and above their clamps.
     """
     (noise,) = [noise for noise in stage.noises if noise is not None]
-    # 1.96 standard deviations are 95%.
+    (law,) = {choice.law for choice in stage.choices.noises.values()}
     return {
         "of": stage.reads.of,
         "stddev": noise.stddev,
-        "units_within_5_percent": 1.96 * noise.stddev * 2**0.5 / 0.05,
+        "units_within_5_percent": deviations_in_bar(law) * noise.stddev * 2**0.5 / 0.05,
     }
 
 

@@ -18,6 +18,7 @@ from typing import Any
 from dp_pipelines.errors import RequestError, nearest
 from dp_pipelines.kernels.lattice import Lattice, SummandLattice
 from dp_pipelines.kernels.statistics import RowCount, Statistic
+from dp_pipelines.metrics.error_bars import NORMAL_POINT
 from dp_pipelines.plan_stages.arm_moments import ArmMoments
 from dp_pipelines.planning.stage import StagePlan
 from dp_pipelines.query.compare import QUOTIENT, Compare, Compared, arm_of
@@ -26,7 +27,7 @@ from dp_pipelines.query.query import PublicPartitions, Query
 
 POWER = 0.8
 
-NORMAL = 1.959963984540054
+NORMAL = NORMAL_POINT
 """Deviations to each side of a 95% interval."""
 
 REACH = NORMAL + 0.8416212335729143

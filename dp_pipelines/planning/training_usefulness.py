@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dp_pipelines.metrics.base import ROWS
+from dp_pipelines.metrics.error_bars import NORMAL_POINT
 from dp_pipelines.plan_stages import training_parts
 from dp_pipelines.planning import limits, votes_usefulness
 from dp_pipelines.planning.stage import StagePlan
@@ -24,7 +25,7 @@ from dp_pipelines.query.train_model import BinaryLabel, EvaluationGroups, TrainM
 TYPICAL_AUC = 0.75
 """For which the bar is told: it is not much wider or narrower for others."""
 
-REACH = 1.959963984540054
+REACH = NORMAL_POINT
 """Standard deviations of a bar that holds 95 times out of 100."""
 
 FEW = 4.0

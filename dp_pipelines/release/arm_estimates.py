@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 
 from dp_pipelines.kernels.lattice import Floats
+from dp_pipelines.metrics.error_bars import NORMAL_POINT
 
-NORMAL = 1.959963984540054
+NORMAL = NORMAL_POINT
 """What 95% of a standard normal variable lie within."""
 
 SURE = 5.0

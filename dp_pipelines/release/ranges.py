@@ -8,7 +8,6 @@ truth without such assumptions (docs/ranges.md), so it is called a range, and ne
 """
 
 import dataclasses
-import math
 import pathlib
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -19,7 +18,8 @@ import pyarrow.parquet
 
 from dp_pipelines.kernels import amounts
 from dp_pipelines.kernels.lattice import Flags, Floats
-from dp_pipelines.metrics.base import ERROR_BAR, Metric
+from dp_pipelines.metrics.base import Metric
+from dp_pipelines.metrics.error_bars import deviations_in_bar
 from dp_pipelines.query.query import PublicPartitions, Query
 from dp_pipelines.query.range_columns import range_columns
 from dp_pipelines.query.rollup import LEVEL
@@ -36,22 +36,6 @@ LEAST_LEFT = 1 / 3
 
 MOST_UNSEEN = 0.15
 """There is none either where more than this part of the units is in cells that do not stand out of the noise."""
-
-LAPLACE_BAR = math.log(20) / math.sqrt(2)
-"""The 97.5% point of Laplace noise, in standard deviations."""
-
-
-def deviations_in_bar(law: str) -> float:
-    """Return half the length of an error bar of one law of noise, in standard deviations.
-
-    Args:
-        law: as manifests and plans name it.
-
-    >>> deviations_in_bar("gaussian"), round(deviations_in_bar("laplace"), 3)
-    (1.96, 2.118)
-    """
-    return LAPLACE_BAR if "laplace" in law else ERROR_BAR
-
 
 FACTOR_BITS = 12
 """Estimates are counted numbers times a multiple of 2**-12: of so few digits that estimates of parts add up exactly, if the

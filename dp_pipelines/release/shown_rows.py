@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from dp_pipelines.errors import RequestError
 from dp_pipelines.kernels.columns import gather
 from dp_pipelines.query.order_by import SortColumn
+from dp_pipelines.release import finest_rows
 from dp_pipelines.release.shown_leaves import ShownLeaves
 from dp_pipelines.release.staging import sorted_by_key
 
@@ -182,6 +183,24 @@ def in_order(table: pa.Table, order_by: Sequence[SortColumn], keys: Sequence[str
     if not by or not table.num_rows:
         return np.arange(table.num_rows)
     return np.asarray(pc.sort_indices(table, sort_keys=by).to_numpy()).astype(np.int64)
+
+
+def order_of(stage: Mapping[str, Any]) -> tuple[SortColumn, ...]:
+    """Return the order of rows that a job asks for: by `order_by`, else by the metric of `top`; nothing for a rollup.
+
+    Args:
+        stage: its entry in the manifest.
+
+    >>> [one.text for one in order_of({"top": {"k": 5, "by": "n"}})], order_of({})
+    (['n desc'], ())
+    """
+    if finest_rows.is_rollup(stage):
+        return ()
+    part, top = read_part(stage), stage.get("top")
+    if part is not None and part.order_by:
+        return part.order_by
+    by = top.get("by") if isinstance(top, Mapping) else None
+    return (SortColumn(column=by, descending=True),) if isinstance(by, str) else ()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

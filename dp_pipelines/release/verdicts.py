@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 
 from dp_pipelines.kernels.lattice import Flags, Floats
 from dp_pipelines.metrics import registry
-from dp_pipelines.metrics.base import ERROR_BAR, RAW, UNITS, Judged
+from dp_pipelines.metrics.base import RAW, UNITS, Judged
+from dp_pipelines.metrics.error_bars import ERROR_BAR, deviations_in_bar
 from dp_pipelines.planning.noise_levels import passing_noise
 from dp_pipelines.release import finest_rows, shown_rows
 
@@ -282,7 +283,8 @@ def covers(stddevs: Floats, within: tuple[float, float] | None) -> Flags:
     """Where an error bar is as long as the whole range, so that the number says nothing; nowhere without a range.
 
     Args:
-        stddevs: of released numbers, capped or not: a capped one makes a bar of nearly twice the range.
+        stddevs: of released numbers, capped or not: a capped one makes a bar of nearly twice the range. Of noise that is not
+            normal those of normal noise with as long bars (`report.released_table`).
         within: the range.
 
     >>> covers(np.array([2.0, 1.1, 0.9]), (1.0, 5.0)).tolist()
@@ -293,13 +295,18 @@ def covers(stddevs: Floats, within: tuple[float, float] | None) -> Flags:
     return np.asarray(2 * ERROR_BAR * stddevs >= within[1] - within[0])
 
 
+def _deviations(entry: Mapping[str, Any]) -> float:
+    """Return half the length of an error bar of a metric, in standard deviations."""
+    return deviations_in_bar(str(entry.get("noise", "")))
+
+
 Judge = Callable[[Floats, Floats, Mapping[str, Any], Mapping[str, Any]], Verdict | None]
 """Of finite numbers, their deviations, the entries of the metric and of its stage."""
 
 
 def _against_zero(values: Floats, stddevs: Floats, entry: Mapping[str, Any], stage: Mapping[str, Any]) -> Verdict:
     """How many numbers differ from zero beyond their error bar."""
-    count, clear = len(values), int(np.count_nonzero(np.abs(values) > ERROR_BAR * stddevs))
+    count, clear = len(values), int(np.count_nonzero(np.abs(values) > _deviations(entry) * stddevs))
     said = f"{_counted(clear, count, stage)} {'differs' if clear == 1 else 'differ'} from zero"
     if is_selected(stage) and _selects(entry, stage):
         said += "; only groups where this number is large are published, so chance is no question"
@@ -317,7 +324,7 @@ def _against_range(
     if within is None:  # as in a manifest of version 0.1.0
         return None
     low, high = within
-    count, clear = len(values), int(np.count_nonzero(2 * ERROR_BAR * stddevs < (high - low) / NARROW))
+    count, clear = len(values), int(np.count_nonzero(2 * _deviations(entry) * stddevs < (high - low) / NARROW))
     bars = "error bar is" if clear == 1 else "error bars are"
     said = f"{_counted(clear, count, stage)} {bars} shorter than a quarter of the range {range_in_words(within)}"
     return Verdict(

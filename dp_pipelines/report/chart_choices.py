@@ -12,7 +12,7 @@ from dp_pipelines.query.order_by import SortColumn
 from dp_pipelines.query.rollup import LEVEL, REST
 from dp_pipelines.release import finest_rows
 from dp_pipelines.report.pages import mapping
-from dp_pipelines.report.released_table import Codes, Key, Numbers, Published, groups, largest_groups, of_table
+from dp_pipelines.report.released_table import Codes, Key, Numbers, Published, groups, largest_groups, laws_of, of_table
 
 PANELS, POINTS = 6, 200
 """Groups with a panel where there are more than `LONG`, and the latest points of each."""
@@ -113,7 +113,7 @@ def rolled_up(published: Published, stage: Mapping[str, object]) -> RolledUp | N
         return None
     shown = finest(published, stage)
     rows = None if shown.time is None else finest_rows.of_level(published.table, stage, [shown.time.name])
-    level = None if rows is None or shown.time is None else of_table(rows, [shown.time.name])
+    level = None if rows is None or shown.time is None else of_table(rows, [shown.time.name], laws_of(stage))
     return RolledUp(raw=_raw(shown, stage), by_time=level, raw_by_time={} if level is None else _raw(level, stage))
 
 
@@ -133,7 +133,9 @@ def finest(published: Published, stage: Mapping[str, object]) -> Published:
     if not finest_rows.is_rollup(stage):
         return published
     shown = of_table(
-        finest_rows.of(published.table, stage), [key.name for key in published.keys if key.name not in (LEVEL, REST)]
+        finest_rows.of(published.table, stage),
+        [key.name for key in published.keys if key.name not in (LEVEL, REST)],
+        laws_of(stage),
     )
     kept = {metric.name for metric in published.metrics}
     return dataclasses.replace(shown, metrics=tuple(metric for metric in shown.metrics if metric.name in kept))

@@ -8,9 +8,9 @@ facts only; a share is told where it is above `MUCH` by more than its error bar.
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeGuard
 
+from dp_pipelines.metrics.error_bars import LAPLACE_BAR
 from dp_pipelines.report.kept_text import percent
 from dp_pipelines.report.key_text import visible
-from dp_pipelines.report.numbers import ERROR_BAR
 
 MUCH = 0.2
 """The share of values beyond one end of a clamp from which on the page says so."""
@@ -104,7 +104,7 @@ def _is_much(share: object) -> TypeGuard[Mapping[str, Any]]:
     if not isinstance(share, Mapping):
         return False
     part, stddev = share.get("share"), share.get("stddev")
-    return _is_number(part) and _is_number(stddev) and part - ERROR_BAR * stddev > MUCH
+    return _is_number(part) and _is_number(stddev) and part - LAPLACE_BAR * stddev > MUCH
 
 
 def _is_number(value: object) -> TypeGuard[float]:

@@ -9,9 +9,9 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from dp_pipelines.metrics.error_bars import LAPLACE_BAR
 from dp_pipelines.release.kept_shares import JOINED
 from dp_pipelines.report.key_text import visible
-from dp_pipelines.report.numbers import ERROR_BAR
 from dp_pipelines.report.pages import mapping, mappings
 from dp_pipelines.report.words.unit_name import plural, unit_name
 
@@ -66,6 +66,8 @@ def lines(kept: object, unit: str) -> list[str]:
 def percent(known: Mapping[str, Any]) -> str:
     """Return a share with its error bar, which never passes 100%, or that it is unknown.
 
+    Manifests do not say which law the noise of a share has, so that the bar is the longer one, of Laplace noise.
+
     >>> percent({"share": 0.97, "stddev": 0.001}), percent({"share": None})
     ('97.0% (± 0.2%)', 'an unknown share')
     >>> percent({"share": 0.998, "stddev": 0.01}), percent({"share": 1.0, "stddev": 0.0})
@@ -76,7 +78,7 @@ def percent(known: Mapping[str, Any]) -> str:
         return "an unknown share"
     if share == 1 and stddev == 0:
         return "100%"
-    bar = 100 * ERROR_BAR * stddev
+    bar = 100 * LAPLACE_BAR * stddev
     digits = 0 if bar >= 1 else 1 if bar >= 0.1 else 2
     # Rounded up: nothing is more exact than it is.
     middle, half = round(100 * share, digits), math.ceil(bar * 10**digits - 1e-9) / 10**digits
@@ -121,12 +123,12 @@ def _of_values(entry: Mapping[str, Any], row: str) -> str:
 def _covers_zero(known: Mapping[str, Any]) -> bool:
     """Return True if the error bar of a share is short and reaches 0."""
     share, stddev = _finite(known.get("share")), _finite(known.get("stddev"))
-    return share is not None and stddev is not None and share <= ERROR_BAR * stddev <= FEW
+    return share is not None and stddev is not None and share <= LAPLACE_BAR * stddev <= FEW
 
 
 def _looks_empty(fact: Mapping[str, Any]) -> bool:
     share, stddev = _finite(fact.get("share")), _finite(fact.get("stddev"))
-    return share is not None and stddev is not None and share < FEW and share < 2 * stddev * ERROR_BAR
+    return share is not None and stddev is not None and share < FEW and share < 2 * stddev * LAPLACE_BAR
 
 
 def _name(entry: Mapping[str, Any]) -> str:

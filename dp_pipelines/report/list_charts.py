@@ -94,7 +94,7 @@ class QuantileLists(ListStyle):
                 "label": labels[place],
                 "bins": False,
                 "cells": number_cells(
-                    metric.values[:, place], metric.stddevs[:, place], most, verdicts.range_of(entry), form=form
+                    metric.values[:, place], metric.normal_stddevs[:, place], most, verdicts.range_of(entry), form=form
                 ),
             }
             for place in chosen.tolist()
@@ -122,7 +122,7 @@ class BarLists(ListStyle):
         labels, _ = self.places(entry, metric.values.shape[1])
         cells = [
             self._cell(metric.name, values, stddevs, labels, form)
-            for values, stddevs in zip(metric.values[:most], metric.stddevs[:most], strict=True)
+            for values, stddevs in zip(metric.values[:most], metric.normal_stddevs[:most], strict=True)
         ]
         return [{"name": metric.name, "label": "", "bins": True, "cells": cells}]
 
@@ -172,7 +172,7 @@ class BarLists(ListStyle):
         }
 
     def _bars(self, metric: Lists, row: int, labels: Sequence[str], published: Published) -> Markup:
-        values, stddevs = metric.values[row], metric.stddevs[row]
+        values, stddevs = metric.values[row], metric.normal_stddevs[row]
         name = joined(row_parts(row, published.keys))
         found = Numbers(name=metric.name, values=self._sizes(values), stddevs=stddevs)
         at = np.arange(len(values)) if len(values) <= BARS else np.sort(largest_rows(found, BARS))
@@ -337,7 +337,7 @@ def _merged(values: Floats, together: int) -> Floats:
 
 
 def _histogram(metric: Lists, row: int, edges: Sequence[str], published: Published, *, whole: bool) -> Markup:
-    values, stddevs = metric.values[row], metric.stddevs[row]
+    values, stddevs = metric.values[row], metric.normal_stddevs[row]
     name = joined(row_parts(row, published.keys))
     together = _together(len(values))
     spread = np.sqrt(_merged(stddevs**2, together))
@@ -375,7 +375,7 @@ def _ranges(metric: Lists, labels: Sequence[str], published: Published, rows: Se
     middle = metric.at(len(labels) // 2)
     notes = [""] * len(rows)
     if len(labels) % 2:
-        shown = (with_error_bar(float(middle.values[r]), float(middle.stddevs[r]), grouped=True) for r in rows)
+        shown = (with_error_bar(float(middle.values[r]), float(middle.normal_stddevs[r]), grouped=True) for r in rows)
         notes = ["–" if text == "-" else text for text in shown]
     title = f"Quantiles of {metric.name}: " + "; ".join(
         f"{name} {_said(metric, row, labels)}" for name, row in zip(names[:2], rows, strict=False)
@@ -386,5 +386,5 @@ def _ranges(metric: Lists, labels: Sequence[str], published: Published, rows: Se
 def _said(metric: Lists, row: int, labels: Sequence[str]) -> str:
     """The first, the middle and the last quantile of a row in words."""
     chosen = sorted({0, len(labels) // 2, len(labels) - 1})
-    numbers = (with_error_bar(float(metric.values[row, at]), float(metric.stddevs[row, at])) for at in chosen)
+    numbers = (with_error_bar(float(metric.values[row, at]), float(metric.normal_stddevs[row, at])) for at in chosen)
     return ", ".join(f"{labels[at]} {shown}" for at, shown in zip(chosen, numbers, strict=True))

@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from dp_pipelines.accounting.shown_costs import left_number, spent_number
-from dp_pipelines.metrics.base import ERROR_BAR as ERROR_BAR
+from dp_pipelines.metrics.error_bars import ERROR_BAR as ERROR_BAR
 from dp_pipelines.report.words.number_format import NumberFormat
 
 MOST_DECIMALS = 12
@@ -91,12 +91,18 @@ def with_error_bar(
 
 
 def rounded_cells(
-    value: float | None, stddev: float | None, *, whole: bool = False, form: NumberFormat | None = None
+    value: float | None,
+    stddev: float | None,
+    *,
+    whole: bool = False,
+    deviations: float = ERROR_BAR,
+    form: NumberFormat | None = None,
 ) -> tuple[str, str, str, str]:
     """Return a number, its standard deviation and both ends of its error bar for a file, with the digits that tables show.
 
     Args:
         value, stddev, whole, form: as for `error_bar_parts`.
+        deviations: half the length of the error bar, in standard deviations.
 
     Returns:
         texts without separators, empty where there is no number. A number without an error bar keeps all of its digits.
@@ -110,7 +116,7 @@ def rounded_cells(
         return "", "", "", ""
     if stddev is None or math.isnan(stddev):
         return exact_number(value) if form is None else form.cell(value), "", "", ""
-    bar = ERROR_BAR * stddev
+    bar = deviations * stddev
     if not math.isfinite(bar):
         return "", "", "", ""
     if form is not None:

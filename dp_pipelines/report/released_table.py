@@ -8,7 +8,7 @@ choices; null, NaN and infinite numbers are no numbers, and never an error.
 import dataclasses
 import pathlib
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +16,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet
 from numpy.typing import NDArray
 
+from dp_pipelines.frozen import FrozenMapping
 from dp_pipelines.metrics import registry
+from dp_pipelines.metrics.error_bars import ERROR_BAR, deviations_in_bar
 from dp_pipelines.query.best import RANK
 from dp_pipelines.query.order_by import SortColumn
 from dp_pipelines.query.partitions import OTHER
@@ -24,7 +26,7 @@ from dp_pipelines.query.range_columns import ENDS
 from dp_pipelines.release.shown_rows import in_order
 from dp_pipelines.report.key_text import key_text, label
 from dp_pipelines.report.key_times import begin_weeks, days_of, numbered_times, over_the_turn, written_dates
-from dp_pipelines.report.numbers import ERROR_BAR
+from dp_pipelines.report.pages import mapping, text
 
 OTHER_KEYS = "all others"
 """What the partition of all keys that are not listed is called."""
@@ -124,23 +126,30 @@ class Numbers:
         name: of the metric.
         values, stddevs: the numbers.
         truth: estimates and ranges of the true numbers; None where no row has any.
+        deviations: half the length of an error bar of their law, in standard deviations.
     """
 
     name: str
     values: Floats
     stddevs: Floats
     truth: Truth | None = None
+    deviations: float = ERROR_BAR
 
     @property
     def bars(self) -> Floats:
         """Half the length of each error bar; 0 for a number that was chosen among candidates, and has none."""
         chosen = np.isnan(self.stddevs) & np.isfinite(self.values)
-        return np.where(chosen, 0.0, ERROR_BAR * self.stddevs)
+        return np.where(chosen, 0.0, self.deviations * self.stddevs)
+
+    @property
+    def normal_stddevs(self) -> Floats:
+        """Standard deviations of normal noise with as long bars, of which `numbers` makes texts."""
+        return self.stddevs * (self.deviations / ERROR_BAR)
 
     def taken(self, rows: Codes) -> "Numbers":
         """Some rows of it, in this order."""
         truth = None if self.truth is None else self.truth.taken(rows)
-        return Numbers(name=self.name, values=self.values[rows], stddevs=self.stddevs[rows], truth=truth)
+        return dataclasses.replace(self, values=self.values[rows], stddevs=self.stddevs[rows], truth=truth)
 
     @property
     def lower(self) -> Floats:
@@ -151,31 +160,38 @@ class Numbers:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Lists:
-    """A metric with a list of numbers in each row: rows by places, NaN where there is no number."""
+    """A metric with a list of numbers in each row: rows by places, NaN where there is no number. Deviations as in `Numbers`."""
 
     name: str
     values: Floats
     stddevs: Floats
+    deviations: float = ERROR_BAR
 
     @property
     def bars(self) -> Floats:
         """Half the length of each error bar."""
-        return ERROR_BAR * self.stddevs
+        return self.deviations * self.stddevs
+
+    @property
+    def normal_stddevs(self) -> Floats:
+        """Standard deviations of normal noise with as long bars, of which `numbers` makes texts."""
+        return self.stddevs * (self.deviations / ERROR_BAR)
 
     def taken(self, rows: Codes) -> "Lists":
         """Some rows of it, in this order."""
-        return Lists(name=self.name, values=self.values[rows], stddevs=self.stddevs[rows])
+        return dataclasses.replace(self, values=self.values[rows], stddevs=self.stddevs[rows])
 
     def at(self, place: int) -> Numbers:
         """One place of the lists as a metric."""
-        return Numbers(name=self.name, values=self.values[:, place], stddevs=self.stddevs[:, place])
+        values, stddevs = self.values[:, place], self.stddevs[:, place]
+        return Numbers(name=self.name, values=values, stddevs=stddevs, deviations=self.deviations)
 
     @property
     def total(self) -> Numbers:
         """The sum of each list; the noise of its numbers is independent."""
         sums = np.nansum(self.values, axis=1)
         spread = np.sqrt(np.nansum(self.stddevs**2, axis=1))
-        return Numbers(name=f"the total of {self.name}", values=sums, stddevs=spread)
+        return Numbers(name=f"the total of {self.name}", values=sums, stddevs=spread, deviations=self.deviations)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -202,21 +218,38 @@ class Published:
         return None
 
 
-def read_published(path: pathlib.Path, partition_by: Sequence[str] | None = None) -> Published:
+def laws_of(stage: Mapping[str, Any]) -> dict[str, str]:
+    """Return the law of the noise of each metric.
+
+    Args:
+        stage: its entry in the manifest.
+
+    >>> laws_of({"metrics": {"n": {"noise": "laplace"}, "old": {}}})
+    {'n': 'laplace', 'old': ''}
+    """
+    return {text(name): text(mapping(entry).get("noise")) for name, entry in mapping(stage.get("metrics")).items()}
+
+
+def read_published(
+    path: pathlib.Path, partition_by: Sequence[str] | None = None, laws: Mapping[str, str] = FrozenMapping({})
+) -> Published:
     """Read the published table of a stage.
 
     Args:
         path: of the Parquet file.
         partition_by: its partition columns; None: every column that is no metric.
+        laws: of the noise of its metrics (`laws_of`).
 
     Raises:
         OSError, pyarrow.ArrowException: the file cannot be read.
     """
     with pyarrow.parquet.ParquetFile(path) as file:  # a dataset would read keys out of the names of folders
-        return of_table(file.read().combine_chunks(), partition_by)
+        return of_table(file.read().combine_chunks(), partition_by, laws)
 
 
-def of_table(table: pa.Table, partition_by: Sequence[str] | None = None) -> Published:
+def of_table(
+    table: pa.Table, partition_by: Sequence[str] | None = None, laws: Mapping[str, str] = FrozenMapping({})
+) -> Published:
     """A table as it is published, or several of one stage one below the other. Arguments as for `read_published`."""
     names = list(table.column_names)
     if partition_by is not None and all(name in names for name in partition_by):
@@ -236,12 +269,15 @@ def of_table(table: pa.Table, partition_by: Sequence[str] | None = None) -> Publ
                 values=_floats(table.column(n)),
                 stddevs=_floats(table.column(f"{n}_stddev")),
                 truth=_truth(table, n, keys),
+                deviations=deviations_in_bar(laws.get(n, "")),
             )
             for n in metrics
             if _is_number(table.schema.field(n).type) and _is_number(table.schema.field(f"{n}_stddev").type)
         ),
         lists=tuple(
-            found for n in metrics if (found := _lists(n, table.column(n), table.column(f"{n}_stddev"))) is not None
+            dataclasses.replace(found, deviations=deviations_in_bar(laws.get(n, "")))
+            for n in metrics
+            if (found := _lists(n, table.column(n), table.column(f"{n}_stddev"))) is not None
         ),
     )
 

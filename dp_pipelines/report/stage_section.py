@@ -38,6 +38,7 @@ from dp_pipelines.report.released_table import (
     PrintedOrder,
     Published,
     Truth,
+    laws_of,
     of_table,
     printed_order,
     ranking,
@@ -106,7 +107,11 @@ def stage_section(
     """
     keys = stage.get("partition_by")
     named = isinstance(keys, Sequence) and not isinstance(keys, str) and all(isinstance(key, str) for key in keys)
-    published = None if path is None else read_published(path, list(keys) if named and keys is not None else None)
+    published = (
+        None
+        if path is None
+        else read_published(path, list(keys) if named and keys is not None else None, laws_of(stage))
+    )
     renamed = {}
     title = name if shown is None or not shown.title else shown.title
     form_of = _no_form if shown is None else shown.form_of
@@ -115,8 +120,9 @@ def stage_section(
         renamed = shown.columns(published.table, [key.name for key in published.keys])
     if published is not None and renamed:
         names = [renamed.get(column, column) for column in published.table.column_names]
-        published = of_table(published.table.rename_columns(names), [key.name for key in published.keys])
         stage, before = renamed_stage(stage, renamed), _renamed_numbers(before, name, renamed)
+        key_names = [key.name for key in published.keys]
+        published = of_table(published.table.rename_columns(names), key_names, laws_of(stage))
     entries = {text(key): entry for key, entry in mapping(stage.get("metrics")).items() if isinstance(entry, Mapping)}
     section: dict[str, Any] = {
         "name": name,
@@ -144,7 +150,8 @@ def stage_section(
     part = shown_rows.read_part(stage)
     section["shown_part"] = [] if part is None else [text(words) for words in part.words]
     section["chooses"] = part is not None and part.chooses
-    best, order_by = section["selection"]["best"] is not None, () if part is None else part.order_by
+    best = section["selection"]["best"] is not None
+    order_by = shown_rows.order_of(stage) or (() if part is None else part.order_by)
     order_by = tuple(dataclasses.replace(one, column=renamed.get(one.column, one.column)) for one in order_by)
     order_by = order_by or rollup_order(stage)
     order = printed_order(published, said, FIRST_ROWS, best=best, order_by=order_by)
@@ -441,7 +448,7 @@ def table_of(
         else:
             within = verdicts.range_of(entries.get(metric.name, {}))
             whole = _is_whole(known.get(metric.name))
-            cells = number_cells(metric.values, metric.stddevs, FIRST_ROWS, within, whole=whole, form=form)
+            cells = number_cells(metric.values, metric.normal_stddevs, FIRST_ROWS, within, whole=whole, form=form)
             columns.append({"name": metric.name, "label": "", "bins": False, "cells": cells})
             if metric.truth is not None:
                 columns.append(_range_column(metric.name, metric.truth, cells, form))
@@ -516,6 +523,6 @@ def _usual_bar(metric: Numbers | Lists, *, whole: bool, form: NumberFormat | Non
     if not len(known) or known.max() > known.min() * (1 + 1e-9):
         return None
     parts = error_bar_parts(
-        0.0, float(metric.stddevs[np.isfinite(metric.stddevs)][0]), grouped=True, whole=whole, form=form
+        0.0, float(metric.normal_stddevs[np.isfinite(metric.stddevs)][0]), grouped=True, whole=whole, form=form
     )
     return None if parts is None else parts[1]

@@ -103,8 +103,8 @@ QUESTIONS = {
         Question(
             "survey",
             (),
-            ("weights", "weighted"),
-            """SELECT sum(weight) AS weights, sum(weight * hours_online) AS weighted FROM survey""",
+            ("mean_weights", "mean_weighted"),
+            """SELECT sum(weight) AS mean_weights, sum(weight * (hours_online - 6)) AS mean_weighted FROM survey""",
         )
     ],
     "wrong_release": [

@@ -93,7 +93,7 @@ def write(
         (whole / PAGE).write_text(page, encoding="utf-8")
         published = {f"{name}{outputs.PARQUET}": path for name, path in tables.items()}
         notes = [f"{name} {words}" for name, words in said.notes(published).items()]
-        copies = said.copies(published, whole)
+        copies = said.copies(published, whole, content["stages"])
         staging.publish_folder(whole, output)
     elsewhere = () if file.job.outputs is None else file.job.outputs.places
     notes += [f"{place} of the job is not written: a run alone does" for place in elsewhere]

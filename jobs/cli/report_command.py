@@ -16,6 +16,7 @@ import pyarrow.parquet
 
 from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs.cli import derived_folder, page_place
+from dp_pipelines.jobs.outputs.ordered_rows import in_order_of_job
 from dp_pipelines.jobs.outputs.text_tables import FORMATS, CsvText
 from dp_pipelines.release import staging
 from dp_pipelines.report import report
@@ -123,7 +124,8 @@ def write_csv(folders: Sequence[str], output: str, page: str | None, job: str | 
     if os.path.lexists(target) or not parent.is_dir():
         message = "exists" if os.path.lexists(target) else "is in a folder that does not exist"
         raise RequestError(field=field, message=message, hint="choose another name")
-    with _shown(run, job) as (_, tables), staging.staging_folder(target) as folder:
+    with _shown(run, job) as (content, tables), staging.staging_folder(target) as folder:
+        stages = {stage.get("name"): stage for stage in content.get("stages", ())}
         for name, path in tables.items():
             with pa.parquet.ParquetFile(path) as table:
                 for column, message, hint in CSV.refused(table.schema_arrow):
@@ -131,7 +133,8 @@ def write_csv(folders: Sequence[str], output: str, page: str | None, job: str | 
         whole = folder / "tables"
         whole.mkdir(mode=0o700)
         for name, path in tables.items():
-            CSV.write(path, whole / f"{name}.csv")
+            ordered = folder / f"{name}.ordered.parquet"
+            CSV.write(in_order_of_job(path, stages.get(name, {}), ordered), whole / f"{name}.csv")
         staging.publish_folder(whole, target)
     return f"wrote {', '.join(visible(str(target / f'{name}.csv')) for name in run.tables)}"
 

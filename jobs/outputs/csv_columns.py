@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from dp_pipelines.frozen import FrozenMapping
 from dp_pipelines.jobs.outputs.text_tables import csv_texts_of, in_quotation_marks
-from dp_pipelines.metrics.base import ERROR_BAR
+from dp_pipelines.metrics.error_bars import ERROR_BAR, deviations_in_bar
 from dp_pipelines.query.compare import number_columns
 from dp_pipelines.query.partitions import PublicPartitions
 from dp_pipelines.query.query import Query
@@ -35,6 +35,8 @@ class NumberColumns:
         whole: whether its true values are whole, such as numbers of people.
         ends: the columns of an estimate of the true number and of its range; None: the stage has none of it.
         form: how the job wants it to be written; None: in the digits that its noise leaves meaningful.
+        metric: whose number it is.
+        deviations: half the length of its error bar, in standard deviations.
     """
 
     value: str
@@ -42,6 +44,8 @@ class NumberColumns:
     whole: bool
     ends: tuple[str, str, str] | None = None
     form: NumberFormat | None = None
+    metric: str = ""
+    deviations: float = ERROR_BAR
 
     @property
     def interval(self) -> tuple[str, str]:
@@ -75,6 +79,19 @@ class CsvLayout:
     forms: Mapping[str, NumberFormat] = FrozenMapping({})
 
 
+def with_laws(layout: CsvLayout, laws: Mapping[str, str]) -> CsvLayout:
+    """Return a layout with error bars as long as the noise of each number has them.
+
+    Args:
+        layout: of a table.
+        laws: of the noise of its metrics.
+    """
+    numbers = [
+        dataclasses.replace(one, deviations=deviations_in_bar(laws.get(one.metric, ""))) for one in layout.numbers
+    ]
+    return dataclasses.replace(layout, numbers=tuple(numbers))
+
+
 def layout_of(
     query: Query, *, all_rows: bool = True, derived: Collection[str] = (), form_of: FormOf = lambda name: None
 ) -> CsvLayout:
@@ -99,7 +116,9 @@ def layout_of(
         for value, stddev in zip(columns[::2], columns[1::2], strict=True):
             of_value = ends.get(name) if value == name else None
             numbers.append(
-                NumberColumns(value=value, stddev=stddev, whole=metric.whole, ends=of_value, form=form_of(name))
+                NumberColumns(
+                    value=value, stddev=stddev, whole=metric.whole, ends=of_value, metric=name, form=form_of(name)
+                )
             )
     triples = {
         columns[start : start + 3]: form_of(name)
@@ -212,18 +231,20 @@ def _as_published(table: pa.Table, numbers: NumberColumns) -> dict[str, pa.Array
     values, stddevs = (table.column(name).to_pylist() for name in (numbers.value, numbers.stddev))
     cells = {}
     for name, sign in zip(numbers.interval, (-1, 1), strict=True):
-        ends = [_each(value, stddev, _end(sign)) for value, stddev in zip(values, stddevs, strict=True)]
+        ends = [
+            _each(value, stddev, _end(sign * numbers.deviations)) for value, stddev in zip(values, stddevs, strict=True)
+        ]
         cells[name] = csv_texts_of(pa.chunked_array([pa.array(ends, kind)]))
     return cells
 
 
-def _end(sign: int) -> Callable[[float | None, float | None], float | None]:
-    """Return a function that gives an end of an error bar; none of a number without one."""
+def _end(deviations: float) -> Callable[[float | None, float | None], float | None]:
+    """Return a function that gives the number so many deviations above another one; none of a number without an error bar."""
 
     def end(value: float | None, stddev: float | None) -> float | None:
         if value is None or stddev is None or math.isnan(stddev):
             return None
-        return value + sign * ERROR_BAR * stddev
+        return value + deviations * stddev
 
     return end
 
@@ -241,7 +262,11 @@ def _rounded(table: pa.Table, numbers: NumberColumns) -> dict[str, pa.Array]:
     values, stddevs = (table.column(name).to_pylist() for name in (numbers.value, numbers.stddev))
     rows = zip(values, stddevs, strict=True)
     four = [
-        _each(value, stddev, lambda v, s: rounded_cells(v, s, whole=numbers.whole, form=numbers.form))
+        _each(
+            value,
+            stddev,
+            lambda v, s: rounded_cells(v, s, whole=numbers.whole, deviations=numbers.deviations, form=numbers.form),
+        )
         for value, stddev in rows
     ]
     columns = [numbers.value, numbers.stddev, *numbers.interval]

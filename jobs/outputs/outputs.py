@@ -7,15 +7,16 @@ on the machine of the command, so that no runner changes a byte. Not covered: wh
 
 import dataclasses
 import pathlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 
 from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs.outputs import extension_output
-from dp_pipelines.jobs.outputs.csv_columns import CsvLayout
+from dp_pipelines.jobs.outputs.csv_columns import CsvLayout, with_laws
 from dp_pipelines.jobs.outputs.extension_output import BoundOutput, transaction_of
+from dp_pipelines.jobs.outputs.ordered_rows import in_order_of_job
 from dp_pipelines.jobs.outputs.release_place import ReleasePlace
 from dp_pipelines.jobs.outputs.spreadsheet_csv import SpreadsheetCsv
 from dp_pipelines.jobs.outputs.text_tables import FORMATS, CsvText, TextFormat
@@ -23,6 +24,7 @@ from dp_pipelines.jobs.spec.job_file import JobFile
 from dp_pipelines.jobs.spec.job_parameters import Value
 from dp_pipelines.jobs.spec.output_models import OutputsModel
 from dp_pipelines.jobs.spec.validation_errors import raise_all
+from dp_pipelines.report.released_table import laws_of
 
 PARQUET = ".parquet"
 
@@ -43,27 +45,37 @@ class Outputs:
     spreadsheets: Mapping[str, SpreadsheetCsv] = dataclasses.field(default_factory=dict)
     elsewhere: Mapping[str, BoundOutput] = dataclasses.field(default_factory=dict)
 
-    def copies(self, published: Mapping[str, pathlib.Path], folder: pathlib.Path) -> dict[str, pathlib.Path]:
+    def copies(
+        self, published: Mapping[str, pathlib.Path], folder: pathlib.Path, stages: Sequence[Mapping[str, Any]]
+    ) -> dict[str, pathlib.Path]:
         """Write the tables of a release as text.
 
         Args:
             published: the staged file of each published name.
             folder: the private one, where the copies are written.
+            stages: their entries in the manifest.
 
         Returns:
             the copy of each published name.
         """
-        found = {}
+        found, entries = {}, {str(stage.get("name")): stage for stage in stages}
         for form in self.files:
             for name in self.tables:
                 made = folder / f"{name}.{form}"
-                self._format(form, name).write(published[f"{name}{PARQUET}"], made)
+                stage, table = entries.get(name, {}), published[f"{name}{PARQUET}"]
+                text = self._format(form, name, stage)
+                ordered = folder / f".{name}.ordered{PARQUET}"
+                text.write(in_order_of_job(table, stage, ordered) if text.takes_any_order else table, made)
+                ordered.unlink(missing_ok=True)
                 found[made.name] = made
         return found
 
-    def _format(self, form: str, name: str) -> TextFormat:
-        """Return how a table is written in a format."""
-        return self.spreadsheets.get(name, FORMATS[form]) if form == CsvText.name else FORMATS[form]
+    def _format(self, form: str, name: str, stage: Mapping[str, Any]) -> TextFormat:
+        """Return how a table is written in a format; `stage` is the entry of its stage in the manifest."""
+        if form != CsvText.name or name not in self.spreadsheets:
+            return FORMATS[form]
+        spreadsheet = self.spreadsheets[name]
+        return dataclasses.replace(spreadsheet, layout=with_laws(spreadsheet.layout, laws_of(stage)))
 
     def notes(self, published: Mapping[str, pathlib.Path]) -> dict[str, str]:
         """Return what a job asks for that its released rows do not allow, in words, by the name of the copy.

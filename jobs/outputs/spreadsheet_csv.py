@@ -58,6 +58,11 @@ class SpreadsheetCsv(CsvText):
     decimal: str = "."
     bom: bool = False
 
+    @property
+    def takes_any_order(self) -> bool:
+        """See `TextFormat`. A grid has its rows and columns in the order of their keys."""
+        return not self.wide
+
     def refused_options(self, schema: pa.Schema) -> Iterator[tuple[str, str, str]]:
         """Yield which options the table cannot have: the option, the rule, a hint.
 

@@ -55,6 +55,11 @@ class TextFormat(abc.ABC):
     name: ClassVar[str]
     called: ClassVar[str]
 
+    @property
+    def takes_any_order(self) -> bool:
+        """Whether rows may come in any order, and not in that of their keys alone."""
+        return True
+
     def refused(self, schema: pa.Schema) -> Iterator[tuple[str, str, str]]:
         """What it cannot hold of a table: the column, the rule, a hint.
 

@@ -355,7 +355,8 @@ def _placed(file: JobFile, step: Callable[[], Result]) -> Result:
     try:
         return step()
     except JobErrors as error:
-        raise JobErrors([_at_line(file, problem) for problem in error.problems]) from None
+        problems = [_at_line(file, problem) for problem in error.problems]
+        raise JobErrors(list({str(problem): problem for problem in problems}.values())) from None
     except RequestError as error:
         raise _at_line(file, error) from None
 

@@ -218,7 +218,7 @@ class Production:
         else:  # no text file could say that its rows are made up
             if notes := self.request.outputs.notes(published_files):
                 content["copies"] = notes
-            published_files |= self.request.outputs.copies(published_files, folder)
+            published_files |= self.request.outputs.copies(published_files, folder, content["stages"])
         from dp_pipelines.report import report  # the page is the last that a run makes
 
         page = folder / "report.html"

@@ -21,7 +21,6 @@ from dp_pipelines.jobs.session.session_account import SessionBudget
 from dp_pipelines.jobs.terminal import released_rows, summary
 from dp_pipelines.release import verdicts
 from dp_pipelines.report import chart_choices, released_table
-from dp_pipelines.report.numbers import ERROR_BAR
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -41,7 +40,7 @@ class ReleaseTable:
         path = folder / f"{name}.parquet"
         stage = next(entry for entry in manifest["stages"] if entry["name"] == name)
         self._entries: Mapping[str, Mapping[str, Any]] = stage["metrics"]
-        self._published = released_table.read_published(path, stage["partition_by"])
+        self._published = released_table.read_published(path, stage["partition_by"], released_table.laws_of(stage))
         self._plotted = chart_choices.finest(self._published, stage)
         self._first = released_rows.first_rows(path, stage)
         self._notes = released_rows.notes_of(manifest, name)
@@ -57,7 +56,7 @@ class ReleaseTable:
         table = self._published.table
         if bars:
             for metric in self._published.metrics:
-                half = pc.multiply(table.column(f"{metric.name}_stddev"), ERROR_BAR)
+                half = pc.multiply(table.column(f"{metric.name}_stddev"), metric.deviations)
                 values = table.column(metric.name)
                 low, high = verdicts.range_of(self._entries.get(metric.name, {})) or (-math.inf, math.inf)
                 ends = {

@@ -1,21 +1,26 @@
-"""Metrics of a job file that are computed from released numbers: ratios and expressions. They cost nothing.
+"""Metrics of a job file that are computed from released numbers: ratios and expressions, which cost nothing, and weighted means.
 
 In: what a stage says under `metrics`. Out: a checked model of each, and its formula. Holds: none of it is part of a plan or of
-what a run id fixes; a formula names counts and sums that the same stage publishes, or is refused with what to add. Not covered:
-the numbers (`report.derived`).
+what a run id fixes; a formula names counts and sums that the same stage publishes, or is refused with what to add. In place of
+a weighted mean the job has the two sums that it needs, and their quotient. Not covered: the numbers (`report.derived`).
 """
 
+import dataclasses
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import pyarrow as pa
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, ValidationError
 
 from dp_pipelines import checks
 from dp_pipelines.errors import RequestError, nearest
 from dp_pipelines.jobs.spec.base_models import JobModel
+from dp_pipelines.jobs.spec.content import Content, Path
+from dp_pipelines.jobs.spec.metric_models import MODELS
 from dp_pipelines.jobs.spec.presentation import Format, Label, Measure
-from dp_pipelines.metrics import registry
+from dp_pipelines.jobs.spec.validation_errors import raise_all
+from dp_pipelines.metrics import registry, weighted_mean
+from dp_pipelines.metrics.sums import Mean
 from dp_pipelines.query.query import Query
 from dp_pipelines.query.rollup import LEVEL, REST
 from dp_pipelines.report.derived import derived_columns, formula, part_noise
@@ -190,3 +195,152 @@ def _check_part(stage: "Stage", derived: Mapping[str, DerivedModel], part: str, 
     message = f"names {part!r}, which is no count and no sum"
     hint = "a mean is a sum over a count: publish both and divide them"
     raise RequestError(field=field, message=message, hint=hint)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class WithWeightedMeans(Content):
+    """What a job says, with two sums and their quotient in place of each weighted mean.
+
+    Args:
+        data: plain Python data.
+        said: the job as it was said.
+        origins: from a path to the weighted mean that stands there.
+    """
+
+    said: Content
+    origins: Mapping[Path, Path]
+
+    @property
+    def in_file(self) -> bool:
+        """As it was said."""
+        return self.said.in_file
+
+    def named(self, path: Path, field: str) -> str:
+        """A place in the job as it was said: of what stands for a weighted mean, the place of the mean."""
+        for size in range(len(path), 0, -1):
+            if (origin := self.origins.get(path[:size])) is not None:
+                return self.said.named(origin, _in_words(origin))
+        return self.said.named(path, field)
+
+    def delimiter(self, mark: str) -> str:
+        """As it was said."""
+        return self.said.delimiter(mark)
+
+    def inside(self, path: Path, field: str, offset: int | None, words: str) -> str:
+        """As the job that was said names it."""
+        return self.said.inside(path, field, offset, words)
+
+
+def without_weighted_means(document: Content) -> Content:
+    """Return a job with two sums and their quotient in place of each weighted mean.
+
+    Args:
+        document: what a job says.
+
+    Returns:
+        the same where it has none. A mean whose own fields are wrong stays, so that its model says what is wrong.
+
+    Raises:
+        RequestError: a name that a mean needs is taken.
+
+    >>> mean = {"kind": "mean", "column": "v", "min_value": 0, "max_value": 12, "weight_column": "w", "max_weight": 4}
+    >>> job = without_weighted_means(Content(data={"stages": {"all": {"kind": "aggregate", "metrics": {"hours": mean}}}}))
+    >>> [(name, metric["kind"]) for name, metric in job.data["stages"]["all"]["metrics"].items()]
+    [('hours_weights', 'sum'), ('hours_weighted', 'sum'), ('hours', 'expression')]
+    >>> list(job.data["columns"])
+    ['all_hours_weights', 'all_hours_weighted']
+    """
+    data = document.data
+    stages = data.get("stages") if isinstance(data, Mapping) else None
+    weighted: dict[str, dict[str, Mean]] = {}
+    for stage_name, stage in stages.items() if isinstance(stages, Mapping) else ():
+        metrics = stage.get("metrics") if isinstance(stage, Mapping) else None
+        for name, said in metrics.items() if isinstance(metrics, Mapping) else ():
+            if (mean := _weighted_mean(said)) is not None:
+                weighted.setdefault(stage_name, {})[name] = mean
+    columns = data.get("columns") if weighted else None
+    if not weighted or not (columns is None or isinstance(columns, Mapping)):
+        return document
+    found = _Lowered(document, dict(columns or {}))
+    for stage_name, means in weighted.items():
+        found.take(stage_name, means)
+    raise_all(found.problems)
+    changed = {**data, "columns": found.columns, "stages": {**data["stages"], **found.stages}}
+    return WithWeightedMeans(data=changed, said=document, origins=found.origins)
+
+
+def _weighted_mean(said: Any) -> Mean | None:
+    """Return a weighted mean that is right by itself; None of anything else."""
+    if not isinstance(said, Mapping) or said.get("weight_column") is None:
+        return None
+    try:
+        made = MODELS[Mean.kind].model_validate({**said, "label": None, "measure": None}).build()
+    except ValidationError:
+        return None
+    return made if isinstance(made, Mean) else None
+
+
+class _Lowered:
+    """The parts of a job that change, stage by stage.
+
+    Args:
+        document: what the job says.
+        columns: those that it defines.
+    """
+
+    def __init__(self, document: Content, columns: dict[str, Any]) -> None:
+        self.document, self.columns, self.defined = document, columns, dict(columns)
+        self.stages: dict[str, Any] = {}
+        self.origins: dict[Path, Path] = {}
+        self.problems: list[RequestError] = []
+
+    def take(self, stage_name: str, means: Mapping[str, Mean]) -> None:
+        """Replace the weighted means of a stage."""
+        metrics: dict[str, Any] = {}
+        stage = self.document.data["stages"][stage_name]
+        for name, said in stage["metrics"].items():
+            made = {name: said} if name not in means else self._parts(stage_name, name, means[name], said)
+            metrics |= made
+        self.stages[stage_name] = {**stage, "metrics": metrics}
+
+    def _parts(self, stage_name: str, name: str, mean: Mean, said: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the metrics that stand for one weighted mean."""
+        place = ("stages", stage_name, "metrics", name)
+        assert mean.weight_column is not None
+        value, weight = self._sql(mean.column), self._sql(mean.weight_column)
+        sums = {
+            weighted_mean.WEIGHTS: weighted_mean.weights(mean, value, weight),
+            weighted_mean.WEIGHTED: weighted_mean.weighted(mean, value, weight),
+        }
+        found: dict[str, Any] = {}
+        for ending, part in sums.items():
+            metric, column = f"{name}_{ending}", f"{stage_name}_{name}_{ending}"
+            if metric in self.document.data["stages"][stage_name]["metrics"]:
+                self._refuse(place, f"publishes the sum {metric!r}, which is another metric of the stage")
+            if column in self.columns:
+                self._refuse(place, f"defines the column {column!r}, which the job defines in another way")
+            self.columns[column] = part.expression
+            found[metric] = {
+                "kind": "sum", "column": column, "min_value": part.low, "max_value": part.high,
+                "label": f"{said.get('label') or name}: {part.label}"[:100],
+                "weight": mean.weight / 2,  # a metric's weight is split over its statistics
+            }  # fmt: skip
+            self.origins[*place[:3], metric] = place
+            self.origins["columns", column] = place
+        of, to = (formula.quoted(f"{name}_{ending}") for ending in (weighted_mean.WEIGHTED, weighted_mean.WEIGHTS))
+        shown = {key: said[key] for key in ("label", "measure") if key in said}
+        found[name] = {"kind": "expression", "of": weighted_mean.formula(mean, of, to), **shown}
+        return found
+
+    def _refuse(self, place: Path, message: str) -> None:
+        field = self.document.named(place, _in_words(place))
+        self.problems.append(RequestError(field=field, message=message, hint="rename the mean"))
+
+    def _sql(self, column: str) -> str:
+        """Return a column in SQL: of one that the job defines what it is, since defined columns cannot name each other."""
+        text = self.defined.get(column)
+        return f"({text}\n)" if isinstance(text, str) else '"' + column.replace('"', '""') + '"'
+
+
+def _in_words(path: Path) -> str:
+    return ".".join(map(str, path))

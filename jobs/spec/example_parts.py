@@ -280,6 +280,7 @@ PARTS: dict[str, tuple[str, ...]] = {
     "MeanMetric": (
         "{kind: mean, column: PRICE, min_value: 0, max_value: 1000, nullable: false, shrink: true, weight: 2}",
         "{kind: mean, column: PRICE, min_value: 0, max_value: auto, within: [0, 100000]}",
+        "{kind: mean, column: HOURS, min_value: 0, max_value: 12, weight_column: WEIGHT, max_weight: 4}",
     ),
     "GeometricMeanMetric": (
         "{kind: geometric_mean, column: PRICE, min_value: 0.01, max_value: 1000, nullable: false, weight: 2}",

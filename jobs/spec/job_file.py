@@ -515,7 +515,7 @@ def checked(document: Content, path: pathlib.Path) -> JobFile:
     Raises:
         RequestError: `validation_errors.JobErrors` with all that is wrong.
     """
-    document = stage_keys.replace_keys(document)
+    document = derived_models.without_weighted_means(stage_keys.replace_keys(document))
     data, problems, collected = _without_unknown_kinds(document)
     if collected:  # what else it says is not for this model
         raise validation_errors.JobErrors(collected)

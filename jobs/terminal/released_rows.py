@@ -110,13 +110,15 @@ def first_rows(
         narrowed_by: what in the job decides which rows are read, in words.
         form_of: how the numbers of each metric are written.
     """
-    published = released_table.read_published(path, partition_by_of(stage))
+    published = released_table.read_published(path, partition_by_of(stage), released_table.laws_of(stage))
     entries = {name: entry for name, entry in _mapping(stage.get("metrics")).items() if isinstance(entry, Mapping)}
     best = "candidates" in _mapping(stage.get("selection"))
     part = shown_rows.read_part(stage)
     order = released_table.printed_order(
         published, {n: e.get("kind") for n, e in entries.items()}, FIRST_ROWS, best=best,
-        order_by=(() if part is None else part.order_by) or chart_choices.rollup_order(stage),
+        order_by=shown_rows.order_of(stage)
+        or (() if part is None else part.order_by)
+        or chart_choices.rollup_order(stage),
     )  # fmt: skip
     metrics = published.in_order
     columns = [_key_texts(published, key, order.rows) for key in published.keys]
@@ -288,9 +290,9 @@ def _cells(
 ) -> list[str]:
     """The numbers of a metric with their error bars; of lists the first few."""
     if isinstance(metric, Numbers):
-        return _with_bars(metric.values, metric.stddevs, within, whole=whole, form=form)
+        return _with_bars(metric.values, metric.normal_stddevs, within, whole=whole, form=form)
     more = ", …" if metric.values.shape[1] > FIRST_OF_LIST else ""
-    pairs = zip(metric.values[:, :FIRST_OF_LIST], metric.stddevs[:, :FIRST_OF_LIST], strict=True)
+    pairs = zip(metric.values[:, :FIRST_OF_LIST], metric.normal_stddevs[:, :FIRST_OF_LIST], strict=True)
     listed = (_with_bars(values, stddevs, within, whole=whole, form=form) for values, stddevs in pairs)
     return [verdicts.NOISE if set(cells) == {verdicts.NOISE} else ", ".join(cells) + more for cells in listed]
 

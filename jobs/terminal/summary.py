@@ -27,9 +27,9 @@ from dp_pipelines.jobs.terminal import output
 from dp_pipelines.jobs.terminal.console import HarmlessConsole
 from dp_pipelines.jobs.terminal.model_lines import print_model
 from dp_pipelines.jobs.terminal.released_rows import notes_of, print_stage, shown
+from dp_pipelines.metrics.error_bars import deviations_in_bar
 from dp_pipelines.planning import appearing_groups, power
 from dp_pipelines.query.row_unit import ROW
-from dp_pipelines.release.ranges import deviations_in_bar
 from dp_pipelines.report.compare_text import hidden_tables
 from dp_pipelines.report.words import presented
 from dp_pipelines.report.words.unit_name import unit_name

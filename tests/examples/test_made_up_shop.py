@@ -16,7 +16,7 @@ import pytest
 
 from dp_pipelines.jobs.run import run
 from dp_pipelines.jobs.spec import job_file
-from dp_pipelines.metrics.base import ERROR_BAR
+from dp_pipelines.metrics.error_bars import ERROR_BAR
 from tests.docs.blocks import blocks
 from tests.helpers.source import ROOT
 from tests.report.page import Page

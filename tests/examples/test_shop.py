@@ -13,7 +13,7 @@ import pytest
 
 from dp_pipelines.jobs.run import run
 from dp_pipelines.jobs.spec import job_file
-from dp_pipelines.metrics.base import ERROR_BAR
+from dp_pipelines.metrics.error_bars import ERROR_BAR
 
 JOB = pathlib.Path(__file__).resolve().parents[2] / "examples" / "ta_feng" / "shop.yaml"
 ROWS, CUSTOMERS = 817_741, 32_266

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 
-from dp_pipelines.metrics.base import ERROR_BAR
+from dp_pipelines.metrics.error_bars import ERROR_BAR
 from dp_pipelines.release.ranges import GROUP, KeptShare, ranges_of
 from dp_pipelines.report.report import render
 

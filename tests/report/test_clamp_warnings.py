@@ -15,7 +15,7 @@ def stage(**entry: object) -> dict[str, object]:
 
 def test_many_values_beyond_a_clamp_are_said_with_a_bound_to_try() -> None:
     (above,) = clamp_warnings.lines(stage(above=HALF))
-    assert above == "warning: 50% (± 4%) of values of delay lie above 15 and count as 15. Try max_value: 60"
+    assert above == "warning: 50% (± 5%) of values of delay lie above 15 and count as 15. Try max_value: 60"
     (below,) = clamp_warnings.lines(stage(below=HALF))
     assert below.endswith("lie below 0 and count as 0. If that matters, try min_value: -15")
     assert len(clamp_warnings.lines(stage(above=HALF, below=HALF))) == 2

@@ -31,8 +31,8 @@ def test_a_column_that_is_wholly_null_is_pointed_at() -> None:
 
 def test_an_upper_bound_is_said_to_be_one_and_an_unknown_share_to_be_unknown() -> None:
     for at_most, share in (
-        (True, "at most 50% (± 2%) of rows are counted"),
-        (False, "about 50% (± 2%) of the rows of customers with fewer than 512 rows are counted"),
+        (True, "at most 50% (± 3%) of rows are counted"),
+        (False, "about 50% (± 3%) of the rows of customers with fewer than 512 rows are counted"),
     ):
         rows = {**KNOWN, "at_most": at_most, "fewer_than": 512}
         (line,) = kept_text.lines({"whole": {"share": None}, "rows": rows}, "customer")
@@ -44,9 +44,9 @@ def test_filters_and_clamps_are_said() -> None:
     facts = [{"fact": "where", "column": None, **KNOWN}, {"fact": "lookup", "column": None, **KNOWN}]
     said = kept_text.lines({"values": values, "facts": facts}, "value of customer")
     assert said[1:] == [
-        "price of one counted row of each customer: 50% (± 2%) within its range, 50% (± 2%) below 0, "
-        "50% (± 2%) above 1,000",
-        "of one row of each customer, 50% (± 2%) pass `where` and 50% (± 2%) are found in the lookup table",
+        "price of one counted row of each customer: 50% (± 3%) within its range, 50% (± 3%) below 0, "
+        "50% (± 3%) above 1,000",
+        "of one row of each customer, 50% (± 3%) pass `where` and 50% (± 3%) are found in the lookup table",
     ]
 
 
@@ -54,12 +54,12 @@ def test_no_share_passes_100_percent_and_none_that_noise_may_have_made_is_told_a
     rows = {"share": 1.0, "stddev": 0.01, "at_most": False, "fewer_than": 512}
     (line,) = kept_text.lines({"whole": {"share": 0.999, "stddev": 0.001}, "rows": rows}, "customer")
     assert line == (
-        "99.7% to 100% of customers fall wholly within the limits; "
-        "98% to 100% of the rows of customers with fewer than 512 rows are counted"
+        "99.6% to 100% of customers fall wholly within the limits; "
+        "97% to 100% of the rows of customers with fewer than 512 rows are counted"
     )
     (line,) = kept_text.lines({"rows": {**rows, "at_most": True}}, "customer")
     assert line.endswith("; at most 100% of rows are counted")
     sides = {"within": {"share": 0.975, "stddev": 0.002}, "above": {"share": 0.02, "stddev": 0.002}}
     values = [{"column": "price", "low": 0.0, "high": 60.0, "below": {"share": 0.002, "stddev": 0.002}, **sides}]
     said = kept_text.lines({"values": values}, "customer")
-    assert said[1].endswith("97.5% (± 0.4%) within its range, none measurably below 0, 2.0% (± 0.4%) above 60")
+    assert said[1].endswith("97.5% (± 0.5%) within its range, none measurably below 0, 2.0% (± 0.5%) above 60")

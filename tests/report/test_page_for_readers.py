@@ -411,7 +411,7 @@ def test_a_run_before_without_a_name_is_told_by_its_day_and_nothing_is_made_up(t
 def test_a_sum_says_which_part_is_counted(tmp_path: pathlib.Path) -> None:
     cities = {"city": ["a", "b"], **metric("orders", [880.0, 1760.0], 10.0)}
     words = Page(page(tmp_path, ranged(cities), ranged_manifest())).words
-    assert "orders 2,640 ± 28 About 88% (± 2%) of orders are counted. Sum of the 2 groups shown." in words
+    assert "orders 2,640 ± 28 About 88% (± 3%) of orders are counted. Sum of the 2 groups shown." in words
 
 
 def test_a_total_has_the_range_of_the_true_number(tmp_path: pathlib.Path) -> None:

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from dp_pipelines.metrics.base import Metric
+from dp_pipelines.metrics.error_bars import deviations_in_bar
 from dp_pipelines.query.query import Query
-from dp_pipelines.release.ranges import deviations_in_bar
 
 ENOUGH = 0.95
 """The least share of rows that a limit is proposed for, where one of those that were counted keeps it."""

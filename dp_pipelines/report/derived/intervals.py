@@ -14,7 +14,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from dp_pipelines.kernels.lattice import Floats
-from dp_pipelines.metrics.base import ERROR_BAR
+from dp_pipelines.metrics.error_bars import ERROR_BAR
 from dp_pipelines.report.derived.formula import Formula, WeightedSum, undivided
 from dp_pipelines.report.derived.part_noise import LAWS, PartNoise
 

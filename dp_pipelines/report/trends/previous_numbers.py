@@ -14,7 +14,7 @@ import pyarrow.parquet
 
 from dp_pipelines.metrics import registry
 from dp_pipelines.report.pages import mapping, mappings, sequence, text
-from dp_pipelines.report.released_table import Published, of_table, read_published
+from dp_pipelines.report.released_table import Published, laws_of, of_table, read_published
 from dp_pipelines.report.words import headline
 
 MOST_GROUPS = 10_000
@@ -47,9 +47,9 @@ def comparable_numbers(
             continue
         keys = [text(key) for key in sequence(stage.get("partition_by"))]
         known = {text(key): registry.of_kind(of.get("kind")) for key, of in _metrics(stage).items()}
-        now = read_published(tables[name], keys)
+        now = read_published(tables[name], keys, laws_of(stage))
         try:
-            then = of_table(pa.parquet.read_table(pa.BufferReader(tables_before[name])), keys)
+            then = of_table(pa.parquet.read_table(pa.BufferReader(tables_before[name])), keys, laws_of(entry))
         except (OSError, pa.ArrowException):
             continue  # of another version: that there is nothing to compare is no reason to lose a release
         totals = {total.name: total for total in headline.totals(now, stage, known)}

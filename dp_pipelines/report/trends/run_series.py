@@ -24,6 +24,7 @@ from dp_pipelines.report.released_table import (
     Numbers,
     Published,
     groups,
+    laws_of,
     of_table,
     ranking,
     read_published,
@@ -203,6 +204,15 @@ def _entries(name: str, runs: Sequence[ReleasedRun]) -> list[Mapping[str, Any]]:
     return [entry for run in runs for entry in mappings(run.content.get("stages")) if entry.get("name") == name]
 
 
+def _laws(entries: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Return the laws of the noise of each metric, those of all runs together."""
+    found: dict[str, str] = {}
+    for entry in entries:
+        for metric, law in laws_of(entry).items():
+            found[metric] = f"{found[metric]}+{law}" if metric in found else law
+    return found
+
+
 def _chosen(name: str, runs: Sequence[ReleasedRun]) -> bool:
     """Return True if a run has chosen the rows of a stage for their numbers."""
     return any(shown_rows.are_chosen(entry) for entry in _entries(name, runs))
@@ -264,10 +274,14 @@ def over_runs(
     listed = sequence(stage.get("partition_by")) if "partition_by" in stage else None
     named = None if listed is None else [text(key) for key in listed]
     tables = [(at, read_published(run.tables[name]).table) for at, run in enumerate(runs) if name in run.tables]
-    whole = of_table(pa.concat_tables([table for _, table in tables], promote_options="default"), named)
+    laws = _laws(_entries(name, runs))
+    whole = of_table(pa.concat_tables([table for _, table in tables], promote_options="default"), named, laws)
     if renamed := shown_as.columns(whole.table, [key.name for key in whole.keys]):
         names = [renamed.get(column, column) for column in whole.table.column_names]
-        whole = of_table(whole.table.rename_columns(names), [key.name for key in whole.keys])
+        key_names = [key.name for key in whole.keys]
+        whole = of_table(
+            whole.table.rename_columns(names), key_names, {renamed.get(n, n): law for n, law in laws.items()}
+        )
         stage = renamed_stage(stage, renamed)
     if whole.time is not None and len(groups(whole.keys, whole.table.num_rows)[1]) == whole.table.num_rows:
         return whole, stage

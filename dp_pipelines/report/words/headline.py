@@ -60,7 +60,7 @@ class StageTotal:
 
     Args:
         name: of the metric.
-        value, stddev: the number and the standard deviation of its noise.
+        value, stddev: the number and the standard deviation of normal noise with as long an error bar as its noise has.
         published: as for `Headline`.
         truth: the estimate of the true number and both ends of its range; None where it has none with two ends.
     """
@@ -202,7 +202,7 @@ def totals(
     if top is not None:
         return [
             StageTotal(
-                name=metric.name, value=float(metric.values[top]), stddev=float(metric.stddevs[top]), published=True,
+                name=metric.name, value=float(metric.values[top]), stddev=float(metric.normal_stddevs[top]), published=True,
                 truth=_truth(metric, top),
             )
             for metric in metrics
@@ -218,7 +218,7 @@ def totals(
         StageTotal(
             name=metric.name,
             value=float(metric.values.sum()),
-            stddev=float(np.sqrt((metric.stddevs**2).sum())),
+            stddev=float(np.sqrt((metric.normal_stddevs**2).sum())),
             published=False,
         )
         for metric in metrics
