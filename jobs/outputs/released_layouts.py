@@ -61,13 +61,15 @@ def _of_stage(stage: Mapping[str, Any], columns: Sequence[str], form_of: FormOf)
             continue
         kind, ends = registry.of_kind(mapping(entry).get("kind")), tuple(f"{name}_{end}" for end in ENDS)
         has_ends = "kept" in stage and "raw_of" not in mapping(entry) and {*ends} <= {*columns}
+        metric = text(mapping(entry).get("raw_of")) or name
         numbers.append(
             NumberColumns(
                 value=name,
                 stddev=f"{name}_stddev",
                 whole=kind is not None and kind.whole,
                 ends=(ends[0], ends[1], ends[2]) if has_ends else None,
-                form=form_of(text(mapping(entry).get("raw_of")) or name),
+                metric=metric,
+                form=form_of(metric),
             )
         )
     derived, forms = [], {}

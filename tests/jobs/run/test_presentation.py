@@ -15,7 +15,7 @@ import pytest
 from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs.request.request import check
 from dp_pipelines.jobs.spec import job_file, presentation
-from dp_pipelines.metrics.base import ERROR_BAR
+from dp_pipelines.metrics.error_bars import deviations_in_bar
 from tests.jobs.conftest import Said, Shop, stage
 
 Call = Callable[..., Said]
@@ -167,8 +167,10 @@ def test_numbers_are_written_as_the_job_says_on_the_page_in_the_terminal_and_in_
     assert said.code == 0, said.err
     page, terminal = page_of(shop.folder / "out"), said.out
     (row,) = pq.read_table(shop.folder / "out" / "weekly.parquet").to_pylist()
+    (entry,) = json.loads((shop.folder / "out" / "manifest.json").read_text())["stages"]
     for name, form in (("orders", ",.0f"), ("revenue", ".1f")):
-        value, bar = format(row[name], form), ERROR_BAR * row[f"{name}_stddev"]
+        deviations = deviations_in_bar(entry["metrics"][name]["noise"])
+        value, bar = format(row[name], form), deviations * row[f"{name}_stddev"]
         (said_bar,) = re.findall(rf"^ *{name} +{re.escape(value)} ± ([\d,.]+) *$", terminal, re.MULTILINE)
         told = float(said_bar.replace(",", ""))
         assert bar <= told <= bar + 10 ** -int(form[-2])
