@@ -4,6 +4,7 @@ In: the shop. Out: pages, messages, exit codes, the ledger. Holds: runs are real
 """
 
 import csv
+import json
 import pathlib
 import re
 from collections.abc import Callable
@@ -183,8 +184,9 @@ def test_numbers_are_written_as_the_job_says_on_the_page_in_the_terminal_and_in_
     assert cells["orders"] == f"{row['orders']:.0f}"
     assert cells["revenue"] == f"{row['revenue']:.1f}"
     assert cells["share"] == f"{row['share']:.4f}"
-    assert float(cells["orders_from"]) <= row["orders"] - ERROR_BAR * row["orders_stddev"] + 1
-    assert float(cells["orders_to"]) >= row["orders"] + ERROR_BAR * row["orders_stddev"] - 1
+    bar = deviations_in_bar(entry["metrics"]["orders"]["noise"]) * row["orders_stddev"]
+    assert float(cells["orders_from"]) <= row["orders"] - bar + 1
+    assert float(cells["orders_to"]) >= row["orders"] + bar - 1
 
 
 def test_formats_are_no_part_of_a_plan_or_of_a_run_and_a_page_is_made_again_with_them(shop: Shop, call: Call) -> None:
