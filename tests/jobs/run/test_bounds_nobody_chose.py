@@ -11,9 +11,11 @@ import pyarrow.parquet
 import pytest
 
 from dp_pipelines.auto_bounds import partition_bound
-from dp_pipelines.jobs.run import pipelines, production
+from dp_pipelines.jobs.run import build, pipelines, production
+from dp_pipelines.jobs.run.row_facts import FactsOfRows
 from dp_pipelines.jobs.spec import job_schemas
 from dp_pipelines.ledger.ledger import DEFAULT_NAME, Ledger
+from dp_pipelines.query.query import Query
 from tests.helpers.extension_folders import needs
 from tests.jobs.conftest import Said, Shop, stage
 
@@ -80,6 +82,21 @@ def test_both_bounds_are_chosen_published_and_used(shop: Shop, call: Call, parti
     assert f"counts in at most {partitions} of these rows; the run chose this bound privately." in page
     assert f"At most {rows} rows of each of" in page
     assert f"{rows} row{'' if rows == 1 else 's'} of each unit in a group count" in said.out
+
+
+def test_what_is_cut_off_is_measured_with_the_chosen_bounds_and_not_with_the_largest(
+    shop: Shop, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured, real = [], build.FactsOfRows
+
+    def facts_of_rows(query: Query, *rest: Any) -> FactsOfRows:
+        measured.append((query.bounds.max_partitions, query.bounds.max_rows_per_partition))
+        return real(query, *rest)
+
+    monkeypatch.setattr(build, "FactsOfRows", facts_of_rows)
+    fill(shop, 3000, 2, 8)
+    assert call("run", job(shop), "--output", shop.folder / "out", "--ledger", "none").code == 0
+    assert measured == [(2, 8)]
 
 
 def test_what_is_cut_off_is_measured_for_the_chosen_bounds_without_being_asked(shop: Shop, call: Call) -> None:
