@@ -15,6 +15,7 @@ import pytest
 from dp_pipelines.jobs.outputs.spreadsheet_csv import MARK, SpreadsheetCsv
 from dp_pipelines.ledger.ledger import DEFAULT_NAME
 from dp_pipelines.release import staging
+from tests.helpers.extension_folders import needs
 from tests.jobs.conftest import Said, Shop, stage
 
 Call = Callable[..., Said]
@@ -175,3 +176,14 @@ def test_a_folder_that_cannot_be_finished_does_not_stay(
         code = 130
     assert code not in (0, 2)
     assert sorted(path.name for path in shop.folder.iterdir()) == before
+
+
+@needs("lake")
+def test_tables_in_other_places_are_left_to_runs_and_that_is_said(shop: Shop, call: Call) -> None:
+    assert call("run", shop.job, "--output", shop.folder / "out").code == 0
+    shop.write(outputs={"files": ["csv"], "delta": str(shop.folder / "tables")})
+    said = report(shop, call)
+    assert said.code == 0
+    assert "note: delta of the job is not written: a run alone does" in said.err
+    assert sorted(contents(shop.folder / "new")) == ["report.html", "weekly.csv"]
+    assert not (shop.folder / "tables").exists()
