@@ -8,6 +8,7 @@ prints other errors. Not covered: rows of other shapes.
 """
 
 import argparse
+import json
 import pathlib
 import re
 import subprocess
@@ -17,6 +18,8 @@ from typing import NamedTuple
 
 import duckdb
 import numpy as np
+
+from dp_pipelines.metrics.error_bars import deviations_in_bar
 
 HERE = pathlib.Path(__file__).resolve().parent
 PAGES = HERE.parents[1] / "docs" / "recipes"
@@ -127,12 +130,14 @@ class Compared(NamedTuple):
     Args:
         name: of stage and metric.
         released, truth, deviation: numbers by group, and the noise that the release states of each.
+        law: of the noise.
     """
 
     name: str
     released: np.ndarray
     truth: np.ndarray
     deviation: np.ndarray
+    law: str = ""
 
     @property
     def errors(self) -> np.ndarray:
@@ -164,6 +169,8 @@ def compared(recipe: str, folder: pathlib.Path) -> list[Compared]:
     rows = duckdb.connect()
     rows.sql(f"CREATE VIEW events AS SELECT * FROM '{folder / 'events' / '*.parquet'}'")
     rows.sql(f"CREATE VIEW survey AS SELECT * FROM '{folder / 'survey.parquet'}'")
+    content = json.loads((folder / "out" / recipe / "manifest.json").read_text(encoding="utf-8"))
+    laws = {stage["name"]: {name: of["noise"] for name, of in stage["metrics"].items()} for stage in content["stages"]}
     found = []
     for question in questions:
         file = folder / "out" / recipe / f"{question.stage}.parquet"
@@ -176,7 +183,7 @@ def compared(recipe: str, folder: pathlib.Path) -> list[Compared]:
             columns = f"released.{metric} AS r, coalesce(truth.{metric}, 0) AS t, released.{metric}_stddev AS s"
             numbers = rows.sql(f"SELECT {columns} FROM {both}").fetchnumpy()
             each = [np.asarray(numbers[name], np.float64) for name in ("r", "t", "s")]
-            found.append(Compared(f"{question.stage}.{metric}", *each))
+            found.append(Compared(f"{question.stage}.{metric}", *each, law=laws[question.stage][metric]))
     return found
 
 
@@ -195,7 +202,7 @@ def main() -> None:
             for each in compared(recipe, folder):
                 print(
                     f"{recipe:16s}{each.name:24s}{len(each.truth):7d}{np.median(each.truth):14,.0f}"
-                    f"{np.median(np.abs(each.errors)):15,.1f}{1.96 * np.median(each.deviation):16,.1f}",
+                    f"{np.median(np.abs(each.errors)):15,.1f}{deviations_in_bar(each.law) * np.median(each.deviation):16,.1f}",
                     flush=True,
                 )
 

@@ -21,6 +21,7 @@ from dp_pipelines.jobs.session.session_account import SessionBudget
 from dp_pipelines.jobs.terminal import released_rows, summary
 from dp_pipelines.release import verdicts
 from dp_pipelines.report import chart_choices, released_table
+from dp_pipelines.report.words import arm_verdicts
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -40,11 +41,17 @@ class ReleaseTable:
         path = folder / f"{name}.parquet"
         stage = next(entry for entry in manifest["stages"] if entry["name"] == name)
         self._entries: Mapping[str, Mapping[str, Any]] = stage["metrics"]
+        self._compared: object = stage.get("compare")
         self._published = released_table.read_published(path, stage["partition_by"], released_table.laws_of(stage))
         self._plotted = chart_choices.finest(self._published, stage)
         self._first = released_rows.first_rows(path, stage)
         self._notes = released_rows.notes_of(manifest, name)
         self._console_text = _text_of(path, stage, self._notes)
+
+    @property
+    def verdict(self) -> tuple[str, ...]:
+        """What a test of arms shows, a sentence for each comparison, as the page says it; empty for other tables."""
+        return tuple(arm_verdicts.lines(self._compared))
 
     def to_arrow(self, *, bars: bool = False) -> pa.Table:
         """The released table: partition columns, and for each metric its value and `<metric>_stddev`.

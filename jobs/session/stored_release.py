@@ -18,7 +18,10 @@ from dp_pipelines.engine import object_store
 from dp_pipelines.errors import RequestError, nearest
 from dp_pipelines.jobs.session.result import ReleaseTable
 from dp_pipelines.report.key_text import visible
+from dp_pipelines.report.models import model_verdict
+from dp_pipelines.report.pages import text
 from dp_pipelines.report.trends.published_runs import read_run
+from dp_pipelines.report.words.unit_name import unit_name
 
 if TYPE_CHECKING:
     from dp_pipelines.training.artefact import Artefact
@@ -32,10 +35,11 @@ class ReleasedModel:
     Args:
         name: of the stage.
         folder: `model.safetensors`, `model.json` and `evaluation.json`; `dp-pipelines predict` takes it.
+        unit: what one privacy unit is called.
     """
 
-    def __init__(self, name: str, folder: pathlib.Path) -> None:
-        self.name, self.folder = name, folder
+    def __init__(self, name: str, folder: pathlib.Path, unit: str) -> None:
+        self.name, self.folder, self._unit = name, folder, unit
 
     @property
     def description(self) -> dict[str, Any]:
@@ -47,6 +51,14 @@ class ReleasedModel:
         """The measures on held-out units, each with its error bars; empty if the release has none."""
         found: dict[str, Any] = self._read("evaluation.json").get("measures", {})
         return found
+
+    @property
+    def verdict(self) -> tuple[str, ...]:
+        """Whether the model does more than its best feature, chance or a constant answer, in the sentences of its page.
+
+        Empty where the release has no evaluation, or its counts do not stand out of their noise.
+        """
+        return tuple(model_verdict.lines(self._read("evaluation.json"), self._read("model.json"), self._unit))
 
     def load(self) -> "Artefact":
         """Return the model itself, which predicts: `load().predict(examples)`.
@@ -155,7 +167,8 @@ def read_release(folder: str | os.PathLike[str]) -> StoredRelease:
         name: ReleaseTable(name=name, folder=run.folder, manifest=run.content)
         for name in _described(run.content, run.tables)
     }
-    models = {name: ReleasedModel(name, path) for name, path in run.models.items()}
+    unit = unit_name(text(run.content.get("privacy_unit")))
+    models = {name: ReleasedModel(name, path, unit) for name, path in run.models.items()}
     return StoredRelease(run.folder, run.content, tables, models)
 
 

@@ -2,7 +2,8 @@
 
 In: an item of SELECT with aggregates inside + - * /, and the aggregates that are selected by themselves. Out: what a job file
 says in its place. Holds: each aggregate in it is selected too, or is refused with what to add, since it would cost a release of
-its own; `nullif(x, 0)` is x, as a division by zero gives no number anyway. Not covered: intervals (`report.derived`).
+its own; `nullif(x, 0)` is x, as a division by zero gives no number anyway; `sum(count(*)) OVER ()` is the sum over all groups of
+the table. Not covered: intervals (`report.derived`).
 """
 
 import math
@@ -17,6 +18,11 @@ from dp_pipelines.report.derived import formula
 
 SIGNS = ("+", "-", "*", "/")
 """What may stand between aggregates."""
+
+WINDOW = "WINDOW"
+"""The class of window functions in DuckDB's trees."""
+
+OVER_ALL = "write e.g. count(*) / sum(count(*)) OVER (): the sum of an aggregate over all groups"
 
 NAMED = "give it a name with AS, e.g. AS basket"
 
@@ -36,7 +42,16 @@ def _holds_aggregate(node: Any) -> bool:
     return isinstance(node, list) and any(_holds_aggregate(below) for below in node)
 
 
-def metric(statement: SelectStatement, node: Node, selected: Sequence[tuple[str, Node]]) -> dict[str, str]:
+def is_total(node: Node) -> bool:
+    """Return True if an item is `sum(...) OVER (...)`; what else it holds is checked where it is read.
+
+    Args:
+        node: of the statement's tree.
+    """
+    return node.get("class") == WINDOW and str(node.get("function_name")).lower() == "sum"
+
+
+def metric(statement: SelectStatement, node: Node, selected: Sequence[tuple[str, Node]]) -> dict[str, Any]:
     """Return what a job file says under `metrics` in place of an item.
 
     Args:
@@ -51,6 +66,10 @@ def metric(statement: SelectStatement, node: Node, selected: Sequence[tuple[str,
     >>> total, n, mean = statement.node["select_list"]
     >>> metric(statement, mean, [("total", total), ("n", n)])
     {'kind': 'ratio', 'of': 'total', 'to': 'n'}
+    >>> statement = syntax.parse("SELECT count(*) AS n, count(*) / sum(count(*)) OVER () AS share FROM t")
+    >>> n, share = statement.node["select_list"]
+    >>> metric(statement, share, [("n", n)])
+    {'kind': 'ratio', 'of': 'n', 'to': {'total': 'n'}}
     """
     if not node.get("alias"):
         raise statement.error(node, "computes with aggregates and has no name", NAMED)
@@ -58,6 +77,9 @@ def metric(statement: SelectStatement, node: Node, selected: Sequence[tuple[str,
         names = [_selected(statement, _divisor(statement, part), selected) for part in parts]
         if names[0] is not None and names[1] is not None:
             return {"kind": "ratio", "of": names[0], "to": names[1]}
+        total = _total(statement, _divisor(statement, parts[1]), selected)
+        if names[0] is not None and total is not None:
+            return {"kind": "ratio", "of": names[0], "to": {"total": total}}
     return {"kind": "expression", "of": _text(statement, node, selected, top=True)}
 
 
@@ -67,6 +89,8 @@ def _text(statement: SelectStatement, node: Node, selected: Sequence[tuple[str, 
     name = _selected(statement, node, selected)
     if name is not None:
         return formula.quoted(name)
+    if (total := _total(statement, node, selected)) is not None:
+        return f"{formula.TOTAL}({formula.quoted(total)})"
     if node.get("class") == "CONSTANT":
         number = float(constants.number(statement, node, "a number of a formula"))
         if not math.isfinite(number):
@@ -98,6 +122,30 @@ def _selected(statement: SelectStatement, node: Node, selected: Sequence[tuple[s
         f"add it to SELECT: {text}; each released number costs a part of the budget, and what is computed costs nothing"
     )
     raise statement.error(node, f"is not selected by itself: {text}", hint)
+
+
+def _total(statement: SelectStatement, node: Node, selected: Sequence[tuple[str, Node]]) -> str | None:
+    """Return the metric whose total over all groups `sum(aggregate) OVER ()` is; None of anything else.
+
+    Raises:
+        StatementError: the window is not over all groups, or what is added up is not selected by itself.
+    """
+    if node.get("class") != WINDOW:
+        return None
+    if not is_total(node):
+        text = spelling.spelled(statement, node)
+        raise statement.error(node, f"is a window function over released numbers: {text}", OVER_ALL)
+    plain = {"start": "UNBOUNDED_PRECEDING", "end": "CURRENT_ROW_RANGE", "exclude_clause": "NO_OTHER"}
+    parts = ("partitions", "orders", "filter_expr", "distinct")
+    if any(node.get(part) for part in parts) or any(node.get(key) != value for key, value in plain.items()):
+        raise statement.error(node, "adds up some groups, or in an order", OVER_ALL)
+    known = {"function_name", "arguments", *plain, *parts}
+    syntax.fields(statement, node, known, {"schema": ("", "main"), "catalog": ("",), "qualified_name": None})
+    (part, *more) = [argument["expression"] for argument in node["arguments"]] or [{}]
+    name = None if more else _selected(statement, part, selected)
+    if name is None:
+        raise statement.error(node, "adds up something else than a selected aggregate", OVER_ALL)
+    return name
 
 
 def _divisor(statement: SelectStatement, node: Node) -> Node:

@@ -21,7 +21,7 @@ from dp_pipelines.extensions.sql_select.aggregate_calls import (
     stem_of,
 )
 from dp_pipelines.extensions.sql_select.clips import Clips
-from dp_pipelines.extensions.sql_select.computed import is_computed, metric
+from dp_pipelines.extensions.sql_select.computed import is_computed, is_total, metric
 from dp_pipelines.extensions.sql_select.released_columns import ReleasedColumns
 from dp_pipelines.extensions.sql_select.syntax import Node, SelectStatement
 from dp_pipelines.jobs.sql.parse_tree import without_places
@@ -238,7 +238,7 @@ class _Reading:
         self.named = _columns(self.node["select_list"]) | _columns(self.node["where_clause"])
         for item in self.node["select_list"]:
             form = str(item.get("class"))
-            if form in OTHER_ITEMS or item.get("type") in OTHER_ITEMS:
+            if (form in OTHER_ITEMS or item.get("type") in OTHER_ITEMS) and not (is_total(item) and is_computed(item)):
                 raise self.statement.error(item, *OTHER_ITEMS.get(form, OTHER_ITEMS.get(item["type"], ("", ""))))
             if is_aggregate(item):
                 found = call(self.statement, item, self.unit, clause=self.clause)

@@ -3,6 +3,7 @@
 import json
 import pathlib
 
+import numpy as np
 import pyarrow.parquet
 import pytest
 
@@ -41,6 +42,70 @@ def test_signs_between_selected_aggregates_are_a_formula_over_their_columns(item
 )
 def test_one_aggregate_over_another_is_a_ratio(item: str) -> None:
     assert computed(item) == {"kind": "ratio", "of": "revenue", "to": "orders"}
+
+
+@pytest.mark.parametrize(
+    ("item", "metric"),
+    [
+        ("count(*) / sum(count(*)) OVER ()", {"kind": "ratio", "of": "orders", "to": {"total": "orders"}}),
+        (
+            "sum(price) / nullif(SUM(sum(price)) over (), 0)",
+            {"kind": "ratio", "of": "revenue", "to": {"total": "revenue"}},
+        ),
+        ("100.0 * count(*) / sum(count(*)) OVER ()", {"kind": "expression", "of": "(100 * orders) / total(orders)"}),
+        ("sum(count(*)) OVER ()", {"kind": "expression", "of": "total(orders)"}),
+    ],
+)
+def test_a_sum_over_all_groups_is_a_total(item: str, metric: dict[str, object]) -> None:
+    assert computed(item) == metric
+
+
+@pytest.mark.parametrize(
+    ("item", "rule"),
+    [
+        ("count(*) / sum(count(*)) OVER (PARTITION BY city)", "adds up some groups, or in an order"),
+        ("count(*) / sum(count(*)) OVER (ORDER BY count(*))", "adds up some groups, or in an order"),
+        (
+            "count(*) / sum(count(*)) OVER (ROWS BETWEEN 1 PRECEDING AND CURRENT ROW)",
+            "adds up some groups, or in an order",
+        ),
+        ("count(*) / sum(DISTINCT count(*)) OVER ()", "adds up some groups, or in an order"),
+        ("count(*) / sum(count(*)) FILTER (count(*) > 3) OVER ()", "adds up some groups, or in an order"),
+        ("count(*) / max(count(*)) OVER ()", "is a window function over released numbers: max(count(*)) OVER ()"),
+        ("rank() OVER (ORDER BY count(*))", "uses a window function"),
+        ("count(*) / sum(price) OVER ()", "adds up something else than a selected aggregate"),
+        ("count(*) / sum(sum(cost)) OVER ()", "is not selected by itself: sum(cost)"),
+    ],
+)
+def test_a_window_that_is_no_total_of_a_selected_aggregate_is_refused(item: str, rule: str) -> None:
+    with pytest.raises(StatementError) as caught:
+        computed(item)
+    assert rule in caught.value.message
+    assert caught.value.hint
+    assert caught.value.offset is not None
+
+
+def test_a_share_of_the_total_is_published_by_the_command_and_a_session(
+    here: pathlib.Path,  # noqa: F811 - the fixture
+    call,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    items = f"{PARTS}, count(*) / sum(count(*)) OVER () AS share"
+    said = call("sql", f"SELECT product, {items} FROM 'data/*.parquet' GROUP BY ALL", *ASKED, "--output", "out")
+    assert said.code == 0, said.err
+    (path,) = (here / "out").glob("*.parquet")
+    table = pyarrow.parquet.read_table(path)
+    orders, shares = (np.asarray(table.column(name)) for name in ("orders", "share"))
+    assert shares == pytest.approx(orders / orders.sum())
+    assert (np.asarray(table.column("share_noise_low")) < shares).all()
+    limited = f"SELECT product, {items} FROM 'data/*.parquet' GROUP BY ALL ORDER BY orders DESC LIMIT 2"
+    refused = call("sql", limited, *ASKED, "--plan")
+    assert (refused.code, "limit: chooses rows by their numbers" in refused.err) == (2, True)
+    (here / "session").mkdir()
+    monkeypatch.chdir(here / "session")
+    text = f"SELECT product, {items} FROM shop GROUP BY ALL"
+    found = session().sql(text, name="shares", epsilon=1, bounds=BOUNDS, partitions=PRODUCTS, clips=CLIPS)
+    assert "share_noise_high" in found.to_arrow().column_names
 
 
 def test_a_column_that_is_no_word_stands_in_quotes() -> None:

@@ -15,9 +15,11 @@ import pyarrow.parquet
 import pytest
 
 import dp_pipelines as dp
+from dp_pipelines.jobs.session.stored_release import ReleasedModel
 from dp_pipelines.release import manifest
 from tests.jobs.conftest import Said, Shop
 from tests.jobs.predict.test_predict import model
+from tests.jobs.run.test_compare import arms, fill, rows
 
 Call = Callable[..., Said]
 
@@ -46,6 +48,36 @@ def test_every_library_reads_the_tables_that_were_published(shop: Shop, call: Ca
         dp.read_release(shop.folder / "nowhere")
     with pytest.raises(dp.RequestError, match="folder 's3://b/x': is a URL, and only folders of this machine are read"):
         dp.read_release("s3://b/x")
+
+
+def test_a_test_of_arms_has_the_verdict_of_its_page_and_another_table_has_none(shop: Shop, call: Call) -> None:
+    fill(shop, rows())
+    shop.write(stages=arms())
+    said = call("run", shop.job, "--output", shop.folder / "out")
+    assert said.code == 0, said.err
+    (table,) = dp.read_release(shop.folder / "out").values()
+    assert len(table.verdict) > 1
+    printed = " ".join(said.out.split())
+    assert all(" ".join(line.split()) in printed for line in table.verdict)
+    assert "comparisons show" in table.verdict[0].replace("shows", "show")
+    shop.write()
+    assert call("run", shop.job, "--output", shop.folder / "plain", "--ledger", "none").code == 0
+    assert dp.read_release(shop.folder / "plain")["weekly"].verdict == ()
+
+
+def test_a_model_of_a_release_has_the_verdict_of_its_page(tmp_path: pathlib.Path) -> None:
+    model(tmp_path / "returns")
+    auc = {"value": 0.68, "noise_stddev": 0.127, "sampling_stddev": 0.02}
+    alone = {"best_feature": {"auc": {"value": 0.779, "noise_stddev": 0.01}}}
+    said = {"measures": {"auc": auc}, "baselines": alone, "best_feature": "age", "examples_per_unit": 1}
+    (tmp_path / "returns" / "evaluation.json").write_text(json.dumps(said))
+    files = {str(path.relative_to(tmp_path)): path for path in (tmp_path / "returns").iterdir()}
+    whole = {"format": manifest.FORMAT, "stages": [], "models": {"returns": {}}, "files": manifest.digests(files)}
+    manifest.write_manifest(whole | {"privacy_unit": "value of customer_id"}, tmp_path)
+    (words,) = dp.read_release(tmp_path).models["returns"].verdict
+    assert words.startswith("nothing shows that it ranks better than age alone, whose AUC is about 0.779 ± 0.020")
+    (tmp_path / "returns" / "evaluation.json").unlink()
+    assert ReleasedModel("returns", tmp_path / "returns", "customer").verdict == ()
 
 
 def test_a_model_of_a_release_has_its_measures_and_predicts(tmp_path: pathlib.Path) -> None:
