@@ -21,11 +21,16 @@ WIDE, SHORT = (-50.0, 1e6), (0.0, 100.0)
 METRICS: dict[str, Any] = {
     "rows": dp.Count(),
     "total": dp.Sum("n0", min_value=0, max_value="auto", within=SHORT),
+    "capped": dp.Sum("n0", min_value=0, max_value="auto", within=WIDE),
     "least": dp.Sum("n1", min_value="auto", max_value=70, within=SHORT),
     "mean": dp.Mean("n0", min_value="auto", max_value="auto", within=WIDE),
     "spread": dp.Variance("n0", min_value="auto", max_value="auto", within=WIDE),
     "fixed": dp.Mean("n2", min_value=0, max_value=100),
 }
+
+
+GIVEN = {"total": (0.0, 8.0), "capped": (0.0, 8.0), "least": (1.0, 70.0)}
+"""Bounds with the end that the job gives."""
 
 
 def plan_of(**changes: Any) -> dp.Plan:
@@ -80,21 +85,24 @@ def test_each_metric_is_asked_about_with_its_own_histogram_and_what_the_job_decl
 ) -> None:
     plan = plan_of(partitions=partitions)
     asked = asked_of(plan, calls)
-    assert set(asked) == {"total", "least", "mean", "spread"}
+    assert set(asked) == {"total", "capped", "least", "mean", "spread"}
     assert {name: one["within"] for name, one in asked.items()} == {
-        "total": SHORT, "least": SHORT, "mean": WIDE, "spread": WIDE,
+        "total": SHORT, "capped": WIDE, "least": SHORT, "mean": WIDE, "spread": WIDE,
     }  # fmt: skip
     assert {name: (one["low"], one["high"]) for name, one in asked.items()} == {
-        "total": (0.0, None), "least": (None, 70.0), "mean": (None, None), "spread": (None, None),
+        "total": (0.0, None), "capped": (0.0, None), "least": (None, 70.0), "mean": (None, None), "spread": (None, None),
     }  # fmt: skip
     # Clamped squares cancel at no end: where a variance reads the same bounds, they are chosen for it too.
     assert {name: one["cancels"] for name, one in asked.items()} == {
-        "total": True, "least": True, "mean": False, "spread": False,
+        "total": True, "capped": True, "least": True, "mean": False, "spread": False,
     }  # fmt: skip
     shown = plan["s.bounds"].query.metrics
     own = {name: [[float(at)], [at + 0.5]] for at, name in enumerate(shown)}
+    assert set(own) == {"capped", "least", "total"}, (
+        "a column has one histogram for each range, named after the first metric"
+    )
     assert {name: one["counts"] for name, one in asked.items()} == {
-        "total": own["total"], "least": own["least"], "mean": own["mean"], "spread": own["mean"],
+        "total": own["total"], "capped": own["capped"], "least": own["least"], "mean": own["capped"], "spread": own["capped"],
     }  # fmt: skip
     assert {one["partitions"] for one in asked.values()} == {3 if partitions is PUBLIC else None}
 
@@ -104,8 +112,8 @@ def test_bounds_of_values_are_chosen_by_the_noise_of_the_histogram_and_of_the_su
 ) -> None:
     plan = plan_of(partitions=PUBLIC)
     asked, before = asked_of(plan, calls), plan["s.bounds"]
-    ready = resolve.resolve(plan["s"], dict.fromkeys(asked, (1.0, 8.0)) | {"total": (0.0, 8.0), "least": (1.0, 70.0)})
-    largest = {"total": 8.0, "least": 70.0, "mean": 3.5 if asked["mean"]["centred"] else 8.0}
+    ready = resolve.resolve(plan["s"], dict.fromkeys(asked, (1.0, 8.0)) | GIVEN)
+    largest = {"total": 8.0, "capped": 8.0, "least": 70.0, "mean": 3.5 if asked["mean"]["centred"] else 8.0}
     for name, size in largest.items():
         (noise,) = {stddevs_of(ready)[s] for s in sums_of(ready, name)}
         assert asked[name]["multiple"] * size == pytest.approx(noise, rel=0.02)
