@@ -45,13 +45,23 @@ def test_all_runs_together_meet_the_budget_and_use_it(runs: int, split: Any, del
 
 
 def multiplier(plan: dp.Plan, law: str) -> float:
-    """The largest scale of a law per unit of change."""
+    """The largest scale of a law per units of change that are rounded together."""
     scale = {"gaussian": plan.calibrated.gaussian_scale, "laplace": plan.calibrated.laplace_scale}[law]
     noises = [one for of_stage in plan.calibrated.choices.values() for one in of_stage.noises.values()]
-    return max(float(scale) * one.units / one.steps for one in noises if one.law == law)
+    return max(float(scale) / one.steps for one in noises if one.law == law)
 
 
-@pytest.mark.parametrize("asked", [query(), query(partitions=50), query(rows=2000)], ids=["few", "wide", "many rows"])
+BINS = {f"of_{column}": dp.Histogram(column, edges=[0, 1, 2, 3]) for column in "abcdefghijkl"}
+ASKED = {
+    "few": query(),
+    "wide": query(partitions=50),
+    "many rows": query(rows=2000),
+    # All rows of a unit may be in one bin: their change is rounded as a whole.
+    "many rows in a bin": query(partitions=1, rows=300, metrics=BINS),
+}
+
+
+@pytest.mark.parametrize("asked", ASKED.values(), ids=ASKED)
 @pytest.mark.parametrize(("law", "delta"), [("laplace", 0.0), ("gaussian", 1e-2)])
 def test_a_lattice_is_as_fine_as_it_must_be_and_no_finer(asked: dp.Query, law: str, delta: float) -> None:
     plan = dp.Plan(epsilon=1.0, delta=delta, stages={"s": asked})
