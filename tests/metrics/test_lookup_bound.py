@@ -163,6 +163,15 @@ def test_values_and_noise_of_each_partition_are_in_proportion_to_its_own_clamp()
     assert in_values(table, query(n=dp.Count()), None) is table
 
 
+def test_a_shrunk_mean_and_its_raw_one_are_both_in_units_of_the_column() -> None:
+    mean = Mean("x", min_value=0, max_value=MOST, shrink=True)
+    scaled = {"m": [0.5, 0.25], "m_stddev": [0.125, 0.5], "m_raw": [1.0, 0.0], "m_raw_stddev": [0.25, 0.75]}
+    table = pa.table({"store": ["corner", "mall"], "day": [1, 1], **scaled})
+    found = in_values(table, query(m=mean), joined)
+    for name, numbers in scaled.items():
+        assert found[name].to_pylist() == [10 * numbers[0], 1000 * numbers[1]]
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [

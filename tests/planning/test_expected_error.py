@@ -184,6 +184,22 @@ def test_every_score_of_a_search_is_that_of_the_straightforward_computation(argu
         assert fast == _calibrated(arguments)
 
 
+@pytest.mark.parametrize("mixed", [False, True])
+def test_scores_of_plans_all_of_whose_noise_is_asked_for_are_the_same_too(mixed: bool) -> None:
+    """There is no level to look for: each way to run them costs what it costs, and is good as long as that fits."""
+    bounds = dp.ContributionBounds(max_partitions_contributed=9, max_contributions_per_partition=2)
+    asked: dict[str, dp.Metric] = {"rows": dp.Count(stddev=300.0), "users": dp.PrivacyIdCount(stddev=90.0)}
+    free: dict[str, dp.Metric] = {"rows": dp.Count()}
+    stages = {
+        f"s{number}": Query(privacy_unit="u", partition_by="k", metrics=metrics, bounds=bounds, partitions=PUBLIC)
+        for number, metrics in enumerate([asked, free if mixed else asked])
+    }
+    arguments: dict[str, object] = {"epsilon": 2.0, "delta": 1e-6, "stages": stages}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(expected_error, "ChosenPlan", Both)
+        assert not isinstance(_calibrated(arguments), str)
+
+
 def _calibrated(arguments: dict[str, object]) -> object:
     try:
         return Plan(**arguments).calibrated  # type: ignore[arg-type]

@@ -37,3 +37,30 @@ def test_what_no_noise_can_meet_is_refused():
         least_integer(lambda number: math.inf, 1.0, start=5, high=100)
     with pytest.raises(BudgetError, match="met without any noise"):
         least_level(lambda noise: 0.0, 1.0, start=1.0, tolerance=1e-3)
+
+
+@pytest.mark.parametrize("start", [1, 10**6])
+@pytest.mark.parametrize("least", [3, 250_000, 999_000])
+def test_a_whole_number_far_from_the_start_is_found_with_few_costs_of_whole_numbers(start: int, least: int) -> None:
+    asked = []
+
+    def cost(number: int) -> float:
+        asked.append(number)
+        return 1.0 / number if number else math.inf
+
+    assert least_integer(cost, 1.0 / least, start=start, high=10**6) == least
+    assert all(type(number) is int for number in asked)
+    assert len(asked) == len(set(asked)) < 80
+
+
+def test_a_search_that_cannot_end_gives_up_soon() -> None:
+    for cost, message in ((0.0, "without any noise"), (2.0, "any amount of noise")):
+        asked: list[float] = []
+
+        def known(level: float, cost: float = cost, asked: list[float] = asked) -> float:
+            asked.append(level)
+            return cost
+
+        with pytest.raises(BudgetError, match=message):
+            least_level(known, 1.0, start=1.0, tolerance=1e-3)
+        assert len(asked) <= 11

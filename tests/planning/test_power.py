@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from dp_pipelines import Compare, ContributionBounds, Count, Plan, PublicPartitions, Query, RequestError, Sum
+from dp_pipelines.plan_stages.arm_moments import ArmMoments
 from dp_pipelines.planning import power
 from dp_pipelines.query.expectation import Expectation
 from dp_pipelines.release.arm_estimates import ArmSum, Sampling, differences, quotients
@@ -140,3 +141,64 @@ def test_a_test_finds_what_its_interval_says_in_80_of_100_cases_and_half_of_it_f
     assert none == pytest.approx(0.05, abs=0.02)
     assert found(smallest)[0] == pytest.approx(0.8, abs=0.05)
     assert found(smallest / 2)[0] < 0.4
+
+
+QUOTIENT = Compare(by="arm", baseline="A", metrics=["paid / orders"])
+
+
+def stddevs_of(made: Plan) -> dict[str, float]:
+    """The deviation of the noise of each sum."""
+    stage = made["test.compare"]
+    by_name = {s.name: noise.stddev for s, noise in zip(stage.statistics, stage.noises, strict=True) if noise}
+    return {
+        name: by_name[metric.statistics(stage.basis(metric))[0].name] for name, metric in stage.query.metrics.items()
+    }
+
+
+def test_a_quotient_of_two_totals_has_the_variance_of_both_and_of_their_noise() -> None:
+    """To first order: of a total less the quotient times the other, for each unit, over the mean below."""
+    asked = query(compare=QUOTIENT)
+    expect = Expectation(users=4000, totals={"paid": (20.0, 30.0), "orders": (4.0, 1.5)})
+    (metric,) = said(expect, asked)["metrics"].values()
+    moments = ArmMoments.of(asked)
+    above, below, _ = moments.names(moments.compared[0])
+    noises = stddevs_of(plan(None, asked))
+    sampled, noise = 30.0**2 + (5 * 1.5) ** 2, noises[above] ** 2 + (5 * noises[below]) ** 2
+    reach = 1.959964 + 0.841621
+    assert metric["value"] == 5.0
+    assert metric["difference"] == pytest.approx(reach * math.sqrt(2 * (sampled + noise / 4000) / 4000) / 4, rel=1e-5)
+    assert metric["difference_without_noise"] == pytest.approx(reach * math.sqrt(2 * sampled / 4000) / 4, rel=1e-5)
+    assert metric["relative"] == pytest.approx(metric["difference"] / 5)
+    assert metric["declared"] is True
+
+
+def test_intervals_of_the_noise_alone_find_what_the_noise_alone_hides() -> None:
+    asked = query(compare=Compare(by="arm", baseline="A", metrics=["paid / orders"], intervals="noise"))
+    expect = Expectation(users=4000, totals={"paid": (20.0, 30.0), "orders": (4.0, 1.5)})
+    (metric,) = said(expect, asked)["metrics"].values()
+    assert metric["difference_without_noise"] == 0
+    assert metric["difference"] > 0
+
+
+def test_what_is_not_declared_is_guessed_from_rows_with_a_geometric_number_and_values_that_are_spread_evenly() -> None:
+    # Of N rows with mean m and variance m (m - 1), the sum of values between 2 and 10 has mean 6 m and variance
+    # m 64/12 + 36 m (m - 1).
+    metrics = {"orders": Count(), "paid": Sum("price", min_value=2, max_value=10)}
+    asked = query(metrics=metrics, compare=Compare(by="arm", baseline="A", metrics=["paid", "orders"]))
+    found = said(Expectation(users=1000, rows_per_partition=1500), asked)["metrics"]
+    reach, rows = 1.959964 + 0.841621, 1.5
+    wanted = {"paid": (6 * rows, rows * 64 / 12 + 36 * rows * 0.5), "orders": (rows, rows * 0.5)}
+    for name, (mean, variance) in wanted.items():
+        assert found[name]["value"] == pytest.approx(mean)
+        without = reach * math.sqrt(2 * variance / 1000)
+        assert found[name]["difference_without_noise"] == pytest.approx(without, rel=1e-5)
+        assert found[name]["declared"] is False
+
+
+def test_a_difference_is_told_as_a_part_of_the_value_wherever_there_is_one() -> None:
+    metric = {"difference": 3.2, "difference_without_noise": 2.9, "relative": 0.064, "declared": True}
+    found = {"baseline": "A", "arms": 3, "intervals": "noise", "units": 100.0, "metrics": {"paid": metric}}
+    assert power.in_words(found)[-1] == "  paid: a difference of 3.2 or 6.4% (2.9 without noise)"
+    guessed = {**metric, "relative": None, "declared": False}
+    last = power.in_words(found | {"metrics": {"paid": guessed}})[-1]
+    assert last == "  paid: a difference of 3.2 (2.9 without noise), with a guess of what expect does not say"

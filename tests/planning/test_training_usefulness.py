@@ -10,7 +10,7 @@ import pytest
 from dp_pipelines import BinaryLabel, Number, Plan, RequestError, TrainModel
 from dp_pipelines.planning import training_usefulness
 from dp_pipelines.query.expectation import Expectation
-from dp_pipelines.query.train_model import NumberLabel
+from dp_pipelines.query.train_model import EvaluationGroups, NumberLabel
 from dp_pipelines.training import evaluation, measures
 
 
@@ -125,3 +125,32 @@ def test_a_guess_decides_no_release() -> None:
 def test_a_number_of_units_is_a_number_above_zero(units: Any) -> None:
     with pytest.raises(RequestError, match="expect.units"):
         dataclasses.replace(Expectation(), units=units)
+
+
+def test_the_number_of_examples_has_as_many_times_the_noise_as_a_unit_may_have_examples() -> None:
+    asked = task(max_examples_per_unit=16)
+    stages = Plan(epsilon=1.0, delta=1e-6, stages={"m": asked}).stages
+    sizes = stages["m.users"]
+    noises = {
+        s.name: noise.stddev for s, noise in zip(sizes.statistics, sizes.noises, strict=True) if noise is not None
+    }
+    found = training_usefulness.cost_of_examples(sizes, asked)
+    assert found is not None
+    assert noises["rows"] > 2 * noises["units"]
+    assert found["stddev"] == noises["rows"]
+    assert found["stddev"] / found["stddev_with_one"] == 16
+    assert f"noise of {noises['rows']:,.0f}, since a unit may have 16" in found["words"]
+    assert training_usefulness.cost_of_examples(sizes, task(max_examples_per_unit=1)) is None
+
+
+@pytest.mark.parametrize("groups", [["a"], ["a", "b", "c"]])
+def test_an_overall_count_has_the_noise_of_all_groups_and_that_of_a_group_its_own(groups: list[str]) -> None:
+    by = EvaluationGroups(column="area", groups=groups)
+    cells = Plan(epsilon=1.0, delta=1e-6, stages={"m": task(evaluation_by=by)}).stages["m.evaluation"]
+    found = training_usefulness.price_of_groups(cells, by)
+    assert (found["column"], found["groups"]) == ("area", by.count)
+    noise = cells.noises[0]
+    assert noise is not None
+    assert found["stddev"] == noise.stddev
+    assert found["stddev_overall"] ** 2 == pytest.approx(by.count * noise.stddev**2)
+    assert by.count > 1

@@ -4,6 +4,7 @@ import dataclasses
 from typing import Any
 
 import pytest
+import yaml
 
 from dp_pipelines import (
     ContributionBounds,
@@ -17,7 +18,7 @@ from dp_pipelines import (
     Query,
     Sum,
 )
-from dp_pipelines.planning.unmeasured_limits import note
+from dp_pipelines.planning.unmeasured_limits import MEASURED, WRITTEN, note
 
 BY_HAND = ContributionBounds(max_partitions_contributed=8, max_contributions_per_partition=4)
 BUYERS = {"buyers": PrivacyIdCount()}
@@ -89,3 +90,18 @@ def test_kept_without_each_metric_names_the_metrics_that_will_have_no_estimate()
     assert note(kept, has_ranges=False) == ""
     assert note(query(metrics={"orders": Count()}, kept=Kept(share=0.02))) == ""
     assert note(query(metrics=metrics, kept=Kept(share=0.02, each_metric=True))) == ""
+
+
+def test_what_is_proposed_in_words_is_what_was_tried() -> None:
+    assert Kept(**yaml.safe_load(WRITTEN)["kept"]) == MEASURED
+
+
+def test_where_each_row_is_a_unit_there_is_nothing_to_cut_off() -> None:
+    rows = query(privacy_unit="(row)", bounds=ContributionBounds(max_contributions=1), metrics={"orders": Count()})
+    assert note(rows) == ""
+
+
+def test_one_metric_that_looks_at_rows_is_enough_for_a_note() -> None:
+    listed = PublicPartitions(keys=[("a",), ("b",)])
+    for metrics in ({"orders": Count(), **BUYERS}, {**BUYERS, "orders": Count()}):
+        assert "not measured" in note(query(metrics=metrics, partitions=listed))

@@ -387,3 +387,12 @@ def test_the_words_of_a_plan_hold_numbers_that_the_json_has() -> None:
     assert describe.stage_to_json(stage_of(dp.Count(), laplace=True), 1.0, None)["metrics"]["m"].keys() == {
         "noise", "stddev", "statistics",
     }, "a manifest does not repeat it"  # fmt: skip
+
+
+def test_a_size_of_a_million_is_a_usual_one_and_more_is_not() -> None:
+    """Of what adds 5 each, a million rows are a size of five million."""
+    stage = dp.Plan(epsilon=1.0, delta=1e-6, stages={"s": query()})["s"]
+    for each in (1.0, 5.0):
+        for least, warned in ((each * 1e6, False), (each * 1e6 + 1, True)):
+            one = GoodFrom(promise="within 10%", least=least, of="rows", noise_below=1.0, each=each)
+            assert (usefulness._warning({"m": (one,)}, stage, None) is not None) == warned

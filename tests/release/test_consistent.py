@@ -4,6 +4,7 @@ import dataclasses
 
 import hypothesis
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -163,3 +164,35 @@ def test_a_group_without_a_number_above_zero_has_zeros() -> None:
         np.array([-4.0, -1.0]), np.ones(2), np.zeros(2, np.int64), np.zeros(1), at_most=False
     )
     assert found.tolist() == [0.0, 0.0]
+
+
+@settings(max_examples=examples(200, 500))
+@given(groups())
+def test_the_parts_that_are_rounded_up_are_those_with_the_largest_remainders(
+    given_groups: tuple[Floats, Floats, Codes, Floats],
+) -> None:
+    parts, _, parents, _ = given_groups
+    totals = np.rint(np.bincount(parents, parts)).astype(np.int64)
+    found = consistent.whole_parts(parts, parents, totals)
+    remainders, up = parts - np.floor(parts), found > np.floor(parts)
+    for group in range(len(totals)):
+        mine = parents == group
+        assert remainders[mine & up].min(initial=1.0) >= remainders[mine & ~up].max(initial=0.0)
+
+
+@pytest.mark.parametrize(
+    ("parts", "totals", "found"),
+    [
+        ([[3.0, 1.0, 1.0]], [4], [[2, 1, 1]]),
+        ([[0.0, 5.0, 0.0]], [4], [[0, 4, 0]]),
+        ([[2.0, 9.0], [7.5, 8.0, 0.0]], [10, 14], [[2, 8], [7, 7, 0]]),
+        ([[2.0, 9.0], [1.75, 1.25]], [10, 3], [[2, 8], [2, 1]]),
+    ],
+)
+def test_where_floats_add_up_to_a_step_too_much_the_largest_part_has_it_taken_off(
+    parts: list[list[float]], totals: list[int], found: list[list[int]]
+) -> None:
+    parents = np.repeat(np.arange(len(parts)), [len(each) for each in parts])
+    apart = np.random.default_rng(len(parents)).permutation(len(parents))  # parts of a group need not stand together
+    whole = consistent.whole_parts(np.concatenate(parts)[apart], parents[apart], np.array(totals))
+    assert whole.tolist() == np.concatenate(found)[apart].tolist()

@@ -133,7 +133,7 @@ def test_conditions_and_limits_choose_among_the_finest_partitions_alone(stage: S
     assert wrong_sums(rows) == []
 
 
-@pytest.mark.parametrize("key", ["/row", "/", "//////////////////"])
+@pytest.mark.parametrize("key", ["/row", "/", "//////////////////", ""])
 def test_keys_of_any_name_are_chosen_among(key: str) -> None:
     bars = {"n_stddev": [1.0] * 3, "n_raw": [7.0, 4.0, 3.0], "n_raw_stddev": [1.0] * 3}
     table = pa.table({"level": [0, 1, 1], key: [None, "a", "b"], "n": [7.0, 4.0, 3.0], **bars})
@@ -165,3 +165,23 @@ def test_two_levels_without_a_total_and_a_total_alone_have_their_rests() -> None
         last = {row["region"]: row["rows"] for row in left if row["level"] == 1}
         assert len(last) == rests
         assert last == upper
+
+
+@STAGES
+@pytest.mark.parametrize("part", [0.0, 0.4, 0.9])
+def test_rows_come_out_by_level_then_by_key_with_nulls_and_the_rest_of_a_group_last(
+    stage: StagePlan, part: float
+) -> None:
+    _, left, _ = chosen(stage, 11, part)
+    shown = ShownLeaves.of(stage.query)
+    assert shown is not None
+    assert shown.keys == ("level", "region", "week", "rest")
+
+    def place(row: dict[str, object]) -> tuple[object, ...]:
+        return tuple(
+            (row[name] is None, row[name] or 0 if name != "region" else row[name] or "") for name in shown.keys
+        )
+
+    places = [place(row) for row in left.to_pylist()]
+    assert places == sorted(places)
+    assert len(set(places)) == len(places)

@@ -142,6 +142,28 @@ def test_verdicts_speak_of_all_groups_and_are_read_back_where_rows_are_missing()
     assert verdicts.told(rows, {**stage, "metrics": {"m": {"kind": "sum", "verdict": {"words": 3}}}}) == {}
 
 
+WHOLE: dict[str, Any] = {"groups": 3, "rows": 1, "order_by": ["n desc", "k"], "words": ["one", "two"]}
+
+
+def test_what_the_manifest_says_of_chosen_rows_is_read_back() -> None:
+    part = read_part({"shown": WHOLE})
+    assert part is not None
+    assert (part.groups, part.rows, part.words, part.chooses) == (3, 1, ("one", "two"), False)
+    assert part.order_by == (SortColumn(column="n", descending=True), SortColumn(column="k"))
+    for asked in ({"having": "n > 1"}, {"limit": 1}):
+        part = read_part({"shown": WHOLE | asked})
+        assert part is not None
+        assert part.chooses
+
+
+@pytest.mark.parametrize("key", WHOLE)
+@pytest.mark.parametrize("value", [None, True, -1, 1.0, "n", 10**15, [3], ["n", None], [None, "n"], {"n": 1}, ("n",)])
+def test_an_entry_with_one_part_that_is_damaged_is_not_read(key: str, value: Any) -> None:
+    damaged = WHOLE | {key: value}
+    assert read_part({"shown": damaged}) is None
+    assert read_part({"shown": {name: part for name, part in WHOLE.items() if name != key}}) is None
+
+
 @given(
     st.dictionaries(
         st.sampled_from(["groups", "rows", "order_by", "words", "limit"]),

@@ -8,7 +8,7 @@ import pyarrow.parquet
 import pytest
 
 from dp_pipelines.release import staging
-from dp_pipelines.release.sorted_runs import in_order
+from dp_pipelines.release.sorted_runs import RUN_BYTES, in_order
 from dp_pipelines.release.staging import sorted_by_key
 
 ROWS = 5000
@@ -38,6 +38,25 @@ def test_runs_that_are_merged_are_the_whole_table_sorted(run_bytes: int, pieces:
     assert list(tmp_path.iterdir()) == []
     if run_bytes < 10**6 and pieces > 1:
         assert max(part.nbytes for part in parts) < whole.nbytes, "not all rows were in memory together"
+
+
+@pytest.mark.parametrize("run_bytes", [1, 16, 40, 200])
+def test_rows_that_are_longer_than_a_piece_should_be_are_sorted_one_by_one(
+    run_bytes: int, tmp_path: pathlib.Path
+) -> None:
+    some = [table.slice(0, 9) for table in tables(4)]
+    parts = list(in_order(iter(some), ["a", "b"], tmp_path, run_bytes))
+    assert (
+        pa.concat_tables(parts)
+        .combine_chunks()
+        .equals(sorted_by_key(pa.concat_tables(some), ["a", "b"]).combine_chunks())
+    )
+    if run_bytes < 16:
+        assert max(part.num_rows for part in parts) <= len(some), "of each run one row is in memory at a time"
+
+
+def test_a_run_fits_into_the_memory_of_a_small_worker_and_is_worth_a_file() -> None:
+    assert 2**24 <= RUN_BYTES <= 2**29
 
 
 @pytest.mark.parametrize("at", ["first", "between", "last", "alone"])

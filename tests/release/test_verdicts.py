@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from dp_pipelines.metrics import registry
 from dp_pipelines.metrics.base import Metric
+from dp_pipelines.planning.noise_levels.passing_noise import ENTRY
 from dp_pipelines.release import verdicts
 
 RANGE = (-30.0, 120.0)
@@ -90,6 +91,28 @@ def test_means_are_judged_by_the_length_of_their_bars(stddevs: list[float]) -> N
     assert found.clear == sum(2 * 1.96 * stddev < 150 / 4 for stddev in stddevs)
     assert found.by_chance is None
     assert "a quarter of the range -30 … 120" in found.words
+
+
+@given(low=st.floats(-1e6, 1e6), width=st.floats(1e-3, 1e6), count=st.integers(1, 9))
+def test_a_bar_is_narrow_exactly_where_four_of_them_fit_into_the_range(low: float, width: float, count: int) -> None:
+    high = low + width
+    at_most = (high - low) / 4 / (2 * 1.96)
+    for factor, clear in ((0.999, count), (1.001, 0)):
+        found = verdict([low] * count, [factor * at_most] * count, stage("mean", range=[low, high]))
+        assert (found.numbers, found.clear) == (count, clear)
+
+
+@pytest.mark.parametrize(
+    ("published", "by_noise", "clear"), [(3000, 1349.5, 1650), (10, 9.01, 0), (10, 9.0, 1), (5, 5.2, 0), (0, 0.0, 0)]
+)
+def test_of_a_large_list_those_are_clear_that_are_more_than_noise_puts_there(
+    published: int, by_noise: float, clear: int
+) -> None:
+    entry = {"keys": 10**6, "by_noise": by_noise, "having": "m >= 30", "metrics": ["m", "other"]}
+    rows = table([40.0] * published, [5.0] * published)
+    found = verdicts.of_stage(rows, stage("count") | {ENTRY: entry})
+    assert list(found) == ["m"]
+    assert (found["m"].numbers, found["m"].clear, found["m"].by_chance) == (published, clear, round(by_noise, 2))
 
 
 @given(st.lists(st.floats(0, 1e6), min_size=1, max_size=30))
