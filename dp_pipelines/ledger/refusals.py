@@ -1,4 +1,4 @@
-"""Refuses invalid requests to a ledger: wrong caps, wrong windows, run ids that belong to something else.
+"""Refusals of invalid requests to a ledger: wrong caps, wrong windows, run ids that belong to something else.
 
 In: a request, the ledger's state. Out: an error, or nothing. Holds: every refusal comes before anything is written. Not
 covered: charges that do not fit a budget (`rules`).
@@ -68,7 +68,7 @@ def free_round(state: "State", block: PlanBlock, run_id: str, *, spare: bool) ->
 
 
 def another_plan(runs: int) -> str:
-    """What helps where all runs of a plan are used."""
+    """Return a hint for the case that all runs of a plan are used."""
     return (
         "repeat one of their ids, or ask the same question, to get its release again; free of charge are another threshold or "
         "limit (filter its published table) and CSV (`dp-pipelines report FOLDER --csv DIR`); for a new draw, make a new plan, "
@@ -77,7 +77,12 @@ def another_plan(runs: int) -> str:
 
 
 def above(value: float, field: str) -> float:
-    """Check one part of a cap: above 0, and below 1 if it is delta."""
+    """Check that one part of a cap is above 0, and below 1 if it is delta, and return it.
+
+    Args:
+        value: the number.
+        field: `epsilon` or `delta`.
+    """
     cap = units.epsilon_cap(value) if field == "epsilon" else units.delta_cap(value)
     example = f"write e.g. --{field} {1 if field == 'epsilon' else 1e-6}"
     if cap <= 0 or (field == "delta" and value >= 1):
