@@ -79,22 +79,22 @@ def partials_of_levels(
         levels: for each the places of its columns among the partition columns.
         counts: which partitions count in the levels above, by their keys alone; None: all.
     """
-    kept = contributions.bound(wire, layout, salt)
-    size = len(kept.partitions)
-    codes = kept.partitions.codes[kept.bounded.rows]
-    rows = _Shard(wire=wire, layout=layout, bounded=kept.bounded, codes=codes, size=size)
+    bounded = contributions.bound(wire, layout, salt)
+    size = len(bounded.partitions)
+    codes = bounded.partitions.codes[bounded.bounded.rows]
+    rows = _Shard(wire=wire, layout=layout, bounded=bounded.bounded, codes=codes, size=size)
     units = rows.units()
     used = np.flatnonzero(units)
-    columns = {n: gather.take(c, used) for n, c in zip(layout.partition_names, kept.partitions.columns, strict=True)}
+    columns = {n: gather.take(c, used) for n, c in zip(layout.partition_names, bounded.partitions.columns, strict=True)}
     for i, statistic in enumerate(statistics):
         if not statistic.in_lists:
             columns[f"a{i}"] = pa.array(statistic.per_partition(rows)[used])
     for j, (column, cells) in enumerate(cells_of(statistics)):
-        found = sparse_counts.counted(*rows.cells(column, cells), partitions=size, width=cells.count)
-        columns[f"n{j}"], columns[f"m{j}"] = (gather.take(lists, used) for lists in found.lists(size))
+        cell_counts = sparse_counts.counted(*rows.cells(column, cells), partitions=size, width=cells.count)
+        columns[f"n{j}"], columns[f"m{j}"] = (gather.take(lists, used) for lists in cell_counts.lists(size))
     for j, declared in enumerate(distinct_of(statistics)):
-        pairs, values = contributions.different_values(wire, layout, kept, layout.distinct.index(declared))
-        of_partitions = distinct.each_once(codes[kept.bounded.starts][pairs], values)
+        pairs, values = contributions.different_values(wire, layout, bounded, layout.distinct.index(declared))
+        of_partitions = distinct.each_once(codes[bounded.bounded.starts][pairs], values)
         columns[f"d{j}"] = gather.take(distinct.listed(*of_partitions, size), used)
     for j, statistic in enumerate(vectors_of(statistics)):
         columns[f"w{j}"] = vectors.listed(vectors.narrow(rows.vectors(statistic)[used]))
@@ -103,7 +103,7 @@ def partials_of_levels(
         return [finest]
     place = np.zeros(size, np.int64)
     place[used] = np.arange(len(used))
-    behind = KeptPairs(rows=place[codes[kept.bounded.starts]], first_of_unit=kept.bounded.first_of_unit)
+    behind = KeptPairs(rows=place[codes[bounded.bounded.starts]], first_of_unit=bounded.bounded.first_of_unit)
     leaves = finest
     if counts is not None:
         stay = counts(finest)
@@ -124,9 +124,9 @@ def of_level(leaves: pa.Table, places: Sequence[int], statistics: Sequence[Stati
         A table with p0.. and a0... Sums of a shard's partitions are sums of a shard, so that they stay within int64.
     """
     if places:
-        found = keys.dense([keys.plain(leaves.column(f"p{place}")) for place in places])
-        groups, size = found.codes, len(found)
-        columns = {f"p{i}": column for i, column in enumerate(found.columns)}
+        codes = keys.dense([keys.plain(leaves.column(f"p{place}")) for place in places])
+        groups, size = codes.codes, len(codes)
+        columns = {f"p{i}": column for i, column in enumerate(codes.columns)}
     else:
         groups, size = np.zeros(leaves.num_rows, np.int64), min(leaves.num_rows, 1)
         columns = {"p0": gather.take(everything(), np.zeros(size, np.int64))}
@@ -288,7 +288,7 @@ class Totals:
         high, low: for each statistic the words of its total, high * 2**32 + low; zero for one with cells or vectors.
         cells: for each statistic with cells what they count, by the statistic's place.
         vectors: for each statistic with vectors their partial sums, by the statistic's place.
-        texts: the texts of long partition keys, whose digests stand in `partitions`.
+        texts: the texts of long partition keys, whose digests are in `partitions`.
     """
 
     partitions: tuple[pa.Array, ...]

@@ -29,13 +29,13 @@ FEWEST_HASH_BITS = 20
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RowOrder:
-    """How rows of one unit are told apart where not all can stay.
+    """An order of the rows of one unit, for the case that not all of them can stay.
 
     Args:
-        hashes: the 64-bit hashes of the content of the rows at given positions.
-        ranks: the places of these rows in an order of their whole content; called only where hashes are equal.
-        alike: whether the row at each position has the whole content of the one at another position, which costs much less
-            than ranks; it may say no where it cannot tell. None: nothing is known.
+        hashes: returns the 64-bit hashes of the content of the rows at given positions.
+        ranks: returns the places of these rows in an order of their whole content; called only if hashes are equal.
+        alike: returns True if the row at each position has the whole content of the one at another position. It costs much
+            less than `ranks`, and may return False if it cannot decide. None: no such function is known.
     """
 
     hashes: Callable[[Positions], Words]
@@ -82,7 +82,7 @@ def bound_partitions(
         units: dense codes, below `number_of_units`, one per row.
         partitions: dense codes of the partitions, one per row.
         pair_hashes: one keyed hash per row, a function of its unit and partition.
-        rows: how rows of one unit and partition are told apart.
+        rows: distinguishes the rows of one unit and partition.
         assign_all_rows: also say for each row to which kept pair it belongs, kept itself or not.
     """
     order, sorted_units = _sorted_by_pair(units, number_of_units, partitions, pair_hashes)
@@ -113,11 +113,11 @@ def bound_partitions(
 
 
 def bound_rows(units: Codes, number_of_units: int, partitions: Keys, rows: RowOrder, *, max_rows: int) -> Bounded:
-    """Keep at most `max_rows` rows of each unit, whatever their partitions.
+    """Keep at most `max_rows` rows of each unit, in any partitions.
 
     Args:
         units, partitions: dense codes, one per row.
-        rows: how rows of one unit are told apart; their hashes must depend on the partition too.
+        rows: distinguishes the rows of one unit; their hashes must depend on the partition too.
     """
     everything = np.arange(len(units))
     hashes = rows.hashes(everything)
@@ -239,7 +239,7 @@ def _unlike(
     positions: Positions,
     alike: Callable[[Positions, Positions], Flags],
 ) -> Positions:
-    """Which of some tied items, those that are tied with each other in a row, are tied with a row of other content."""
+    """Return those tied items that are tied with a row of other content. Items tied with each other are adjacent."""
     follows = (groups[items[1:]] == groups[items[:-1]]) & (hashes[items[1:]] == hashes[items[:-1]])
     places = positions[items]
     differs = follows & ~alike(places[1:], places[:-1])
@@ -252,7 +252,7 @@ def _unlike(
 
 
 def _tied(groups: Codes, hashes: Words, different: Codes | None = None) -> Flags:
-    """Which sorted items share group and hash with a neighbour (that differs in `different`)."""
+    """Return True for sorted items that share group and hash with a neighbour (that differs in `different`)."""
     same = (groups[1:] == groups[:-1]) & (hashes[1:] == hashes[:-1])
     if different is not None:
         same &= different[1:] != different[:-1]
@@ -282,7 +282,7 @@ class KeptPairs:
     """The kept (unit, partition) pairs of a shard, those of a unit together.
 
     Args:
-        rows: the row of the partial aggregates in which each pair's partition stands.
+        rows: for each pair, the row of its partition in the partial aggregates.
         first_of_unit: whether a pair is the first of its unit.
     """
 
@@ -302,7 +302,7 @@ class KeptPairs:
         return KeptPairs(rows=(np.cumsum(stay) - 1)[self.rows[left]], first_of_unit=np.diff(unit, prepend=0) > 0)
 
     def units_of(self, groups: Codes, size: int) -> Positions:
-        """How many different units each group has.
+        """Count the different units of each group; int64 of shape (size,).
 
         Args:
             groups: of each row of the partial aggregates.

@@ -37,7 +37,7 @@ class Bins:
 
     @property
     def count(self) -> int:
-        """How many cells there are."""
+        """Return the number of cells."""
         return len(self.edges) - 1
 
     @property
@@ -76,7 +76,7 @@ class Categories:
 
     @property
     def count(self) -> int:
-        """How many cells there are."""
+        """Return the number of cells."""
         return len(self.values)
 
     @property
@@ -140,7 +140,7 @@ class TreeLevel:
 
     @property
     def count(self) -> int:
-        """How many cells there are."""
+        """Return the number of cells."""
         return int(self.branching**self.level)
 
     @functools.cached_property
@@ -179,7 +179,7 @@ class Sides:
 
     @property
     def count(self) -> int:
-        """How many cells there are."""
+        """Return the number of cells."""
         return 3
 
     @property
@@ -207,5 +207,5 @@ Cells = Bins | Categories | TreeLevel | Around | Points | Sides
 
 
 def _short(declared: Sequence[object]) -> str:
-    """What tells long declarations apart."""
+    """Return a short digest that distinguishes long declarations."""
     return hashlib.sha256(repr(list(declared)).encode()).hexdigest()[:16]

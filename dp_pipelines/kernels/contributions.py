@@ -1,7 +1,7 @@
 """Bounding applied to the wire form: a batch before the shuffle, all rows of a shard after it, by the same law.
 
-In: a wire table (kernels.layout). Out: the kept rows, as positions with their partitions, or as a smaller wire table that
-stands for the same contributions. Holds: `reduce` then `bound` keeps what `bound` alone keeps; a unit's summands of clipped
+In: a wire table (kernels.layout). Out: the kept rows, as positions with their partitions, or as a smaller wire table with
+the same contributions. Holds: `reduce` then `bound` keeps what `bound` alone keeps; a unit's summands of clipped
 sums travel whole.
 """
 
@@ -88,15 +88,15 @@ def reduce(wire: pa.Table, layout: Layout, salt: int) -> pa.Table:
 
     The first kept row of each (unit, partition) carries the summands and different values of all its rows, the others none.
     """
-    kept = bound(wire, layout, salt)
-    bounded = kept.bounded
+    bounded_rows = bound(wire, layout, salt)
+    bounded = bounded_rows.bounded
     reduced = gather.take_rows(wire, bounded.rows)
     for i in range(len(layout.summands)):
         carried = np.zeros(len(bounded.rows), np.int64)
         carried[bounded.starts] = sums_of_pairs(wire, bounded, i)
         reduced = reduced.set_column(reduced.schema.get_field_index(f"s{i}"), f"s{i}", pa.array(carried))
     for i in range(len(layout.distinct)):
-        pairs, values = different_values(wire, layout, kept, i)
+        pairs, values = different_values(wire, layout, bounded_rows, i)
         lists = distinct.listed(bounded.starts[pairs], values, len(bounded.rows))
         reduced = reduced.set_column(reduced.schema.get_field_index(f"d{i}"), f"d{i}", lists)
     for i in range(len(layout.vectors)):
@@ -175,7 +175,7 @@ def unit_hashes(wire: pa.Table, layout: Layout, salt: int) -> Words:
 
 
 def frequent_rows(wire: pa.Table, layout: Layout, hashes: Words) -> Flags:
-    """Which rows are of a unit that has more than `FREQUENT` rows in the table, by the hash of each row's unit."""
+    """Return True for rows of a unit that has more than `FREQUENT` rows in the table, by the hash of each row's unit."""
     if wire.num_rows <= FREQUENT:
         return np.zeros(wire.num_rows, np.bool_)
     buckets = (hashes >> np.uint64(64 - BUCKET_BITS)).view(np.int64)
@@ -200,7 +200,7 @@ def _row_order(wire: pa.Table, layout: Layout, partitions: Keys, pair_hashes: Wo
 
     def ranks(positions: Positions) -> Codes:
         of_partition = partitions.ranks()[partitions.codes[positions]]
-        # Rows that share a row id are told apart by their values all the same, never by their place.
+        # Rows with the same row id are still ordered by their values, never by their place.
         rows = keys.dense([pa.array(of_partition), *content(positions, [*layout.content_names, *layout.value_names])])
         return rows.ranks()[rows.codes]
 

@@ -96,7 +96,7 @@ def each_once(groups: Codes, values: pa.Array) -> tuple[Codes, pa.Array]:
 
 
 def least(groups: Codes, hashes: Words, values: pa.Array, most: int) -> tuple[Codes, pa.Array]:
-    """Of each group at most `most` different values: those with the smallest hashes.
+    """Return at most `most` different values of each group: those with the smallest hashes.
 
     Args:
         groups: of each value.
@@ -115,5 +115,5 @@ def least(groups: Codes, hashes: Words, values: pa.Array, most: int) -> tuple[Co
         different = keys.dense([values])
         order = np.lexsort((different.ranks()[different.codes], by_hash, groups))
     begins = np.searchsorted(groups[order], groups[order], side="left")
-    kept = order[np.arange(len(order)) - begins < most]
-    return groups[kept], gather.take(values, kept)
+    chosen = order[np.arange(len(order)) - begins < most]
+    return groups[chosen], gather.take(values, chosen)

@@ -42,7 +42,7 @@ class Points:
 
     @property
     def count(self) -> int:
-        """How many points there are."""
+        """Return the number of points."""
         return self.steps + 1
 
     @property
@@ -64,13 +64,13 @@ class Points:
         return pa.array(cells, mask=nulls)
 
     def check(self, kind: pa.DataType, column: str) -> None:
-        """Refuse columns that are no numbers. Errors as for `column_types.check_value_type`."""
+        """Refuse columns other than numbers. Errors as for `column_types.check_value_type`."""
         check_value_type(kind, column)
 
     def middle(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Exactly `numbers` values of a partition, rising: the middle ones of more; of fewer, all with ends of the range beside.
+        """Return exactly `numbers` values of a partition, rising: the middle ones, filled up with ends of the range.
 
-        Below the values of a partition stand as many of the lowest point as are wanted, and above them of the highest.
+        If there are fewer values, lowest points are added below them and highest points above them.
 
         Args:
             counts: of each point.
@@ -87,5 +87,5 @@ class Points:
 
     def value(self, part: NDArray[np.float64]) -> NDArray[np.float64]:
         """The number at a part of the way from the lowest to the highest point."""
-        found: NDArray[np.float64] = np.clip(self.low * (1 - part) + self.high * part, self.low, self.high)
-        return found
+        values: NDArray[np.float64] = np.clip(self.low * (1 - part) + self.high * part, self.low, self.high)
+        return values

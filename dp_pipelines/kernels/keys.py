@@ -2,8 +2,8 @@
 
 In: Arrow columns of any type that a real Parquet file has. Out: plain columns, dense codes (equal codes if and only if equal
 keys) and keyed 64-bit hashes. Holds: identity is decided by whole keys, or by a 256-bit digest of a text of more than 64 bytes
-(`kernels.columns.long_text`), never by a 64-bit hash; -0.0 is 0.0, NaN is null, text that is not valid UTF-8 is null; integers of all
-widths hash by their value. Floats cannot partition (their equality is an accident of arithmetic) and may be units, where data
+(`kernels.columns.long_text`), never by a 64-bit hash; -0.0 is 0.0, NaN is null, text that is not valid UTF-8 is null; integers of
+all widths hash by their value. Floats cannot partition (their equality is an accident of arithmetic) and may be units, where data
 frames turn integers with nulls into floats. Not covered: Unicode normalisation (two spellings of a character are two keys).
 """
 
@@ -208,8 +208,8 @@ def with_values(column: pa.Array | pa.ChunkedArray, change: Callable[[pa.Array],
 
     chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
     pieces = [_of_values(chunk, changed) for chunk in chunks] or [_of_values(one_array(column), changed)]
-    found = one_array(pa.chunked_array(pieces))
-    return gather.decoded(found) if pa.types.is_dictionary(found.type) else found
+    joined = one_array(pa.chunked_array(pieces))
+    return gather.decoded(joined) if pa.types.is_dictionary(joined.type) else joined
 
 
 def _of_values(column: pa.Array, change: Callable[[pa.Array], pa.Array]) -> pa.Array:
@@ -245,7 +245,7 @@ def _bytes_type(kind: pa.DataType) -> pa.DataType:
 
 
 def is_text(kind: pa.DataType) -> bool:
-    """Whether a type is text, plain or dictionary-encoded.
+    """Return True if a type is text, plain or dictionary-encoded.
 
     >>> is_text(pa.dictionary(pa.int8(), pa.string()))
     True
@@ -321,7 +321,7 @@ def codes_and_values(column: pa.Array) -> tuple[Codes, pa.Array]:
 
 
 def equal_values(column: pa.Array, positions: Codes, others: Codes) -> NDArray[np.bool_]:
-    """Whether the value at each position is certainly the one at another position; two nulls are equal, two NaNs are not.
+    """Return True if the value at each position is certainly the one at another position. Two nulls are equal, two NaNs are not.
 
     >>> equal_values(pa.array([1, 2, None, None, 1]), np.array([0, 0, 2, 2]), np.array([4, 1, 3, 0])).tolist()
     [True, False, True, False]

@@ -29,7 +29,7 @@ SUMMAND_BITS = 24
 SUMMAND_HEADROOM_BITS = 16
 
 LARGEST_POWER = 1000
-"""Of two, up and down, that a float64 holds with room to spare."""
+"""The largest power of two, up and down, that a float64 certainly holds."""
 
 SMALLEST = 2.0**-1000
 """Below this size of a range a lattice step would be no float64 any more."""
@@ -42,9 +42,9 @@ Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 
 Through = Callable[[Floats], Floats]
-"""What is made of each value before it is clamped: a rising function of one number alone, the same in every place of every array
-on every machine, so of operations that IEEE 754 rounds (`np.sqrt`, not `np.log`). A module holds it under the name by which it
-travels, and by which statistics are told apart."""
+"""A function that is applied to each value before clamping: a rising function of one number alone, the same in every place of
+every array on every machine, so of operations that IEEE 754 rounds (`np.sqrt`, not `np.log`). A module holds it under the name
+by which it travels, and by which statistics are distinguished."""
 
 
 def logarithms(values: Floats) -> Floats:
@@ -83,14 +83,14 @@ def _named(through: Through) -> str:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Lattice:
-    """The integers that stand for values clamped to [low, high]: `round((value - centre) * 2**exponent)`.
+    """The integers for values clamped to [low, high]: `round((value - centre) * 2**exponent)`.
 
     Args:
-        low, high: bounds of the clamp, finite, low <= high; with `through`, of what it makes of the values.
+        low, high: bounds of the clamp, finite, low <= high; with `through`, bounds of its results.
         centre: subtracted before scaling; the middle of the range for centred sums, else 0.
         square: whether the lattice is for squares of (value - centre) instead, less `square_centre`.
         square_centre: subtracted from the squares before scaling.
-        through: what is made of each value first, e.g. `logarithms`; all else here is about what it gives. None: nothing.
+        through: applied to each value first, e.g. `logarithms`; all else here is about its results. None: values are unchanged.
 
     >>> lattice = Lattice.for_values(0.0, 200.0)
     >>> lattice.largest * lattice.step
@@ -142,17 +142,17 @@ class Lattice:
 
     @property
     def offset(self) -> float:
-        """What one row's lattice value leaves out: the centre of the values, or of the squares."""
+        """Return the part of a row that its lattice value leaves out: the centre of the values, or of the squares."""
         return self.square_centre if self.square else self.centre
 
     @property
     def centre_used(self) -> bool:
-        """Whether values are counted from the middle of their range."""
+        """Return True if values are counted from the middle of their range."""
         return self.centre != 0.0 or self.square_centre != 0.0
 
     @property
     def form(self) -> str:
-        """What is added up, in a word; a function that is not of this module with the module that holds it."""
+        """Return the name of the summed quantity; for a function of another module, with the module's name."""
         if self.through is None:
             return "squares" if self.square else "values"
         return _named(self.through)

@@ -48,13 +48,13 @@ def everything() -> pa.Array:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Layout:
-    """Which columns of a table play which part, and how contributions are bounded.
+    """The roles of the columns of a table, and the bounds on contributions.
 
     Args:
         units, partitions: names of source columns. No partition column: everything is one partition, with a constant key on the
             wire (`everything`).
         values: (column, lattice) of each sum over clamped values.
-        row_id: a column that tells rows of one unit apart, or None.
+        row_id: a column that distinguishes rows of one unit, or None.
         summands: (column, lattice) of each sum that is clipped per unit and partition.
         cells: (column, finest cells) of each statistic that counts rows by cell.
         distinct: (column, bound) of each statistic that counts different values; None: `max_rows_per_partition`.
@@ -126,7 +126,7 @@ class Layout:
 
     @property
     def listed(self) -> int:
-        """How many partitions are public; 0 where they are private."""
+        """Return the number of public partitions; 0 if they are private."""
         if self.public is None:
             return 0
         return len(self.public) if self.partitions else 1
@@ -137,7 +137,7 @@ class Layout:
 
     @property
     def text_names(self) -> list[str]:
-        """Wire names of the columns in which a digest may stand for a long text that is published."""
+        """Return wire names of the columns in which a digest may replace a long text that is published."""
         return [] if self.public is not None else self.partition_names
 
     @property
@@ -200,7 +200,7 @@ class Layout:
         return wire if keep is None else gather.filter_rows(wire, keep)
 
     def kept_rows(self, wire: pa.Table) -> pa.Array | None:
-        """Which rows of a wire table have a unit and, with a public list, a partition of it; None: all."""
+        """Return True for rows of a wire table with a unit and, for a public list, a listed partition; None if all have them."""
         keep = None
         for name in self.unit_names:
             if wire.column(name).null_count:
@@ -217,7 +217,7 @@ class Layout:
         return keep
 
     def _may_be_listed(self, wire: pa.Table, listed: KeyFile) -> NDArray[np.bool_]:
-        """Which rows have a partition that may be in a list by its hash: each row by itself."""
+        """Return True for rows whose partition may be in a list by its hash. Each row is judged by itself."""
         mine = [keys.one_array(wire.column(name)) for name in self.partition_names]
         if len(mine) == 1 and pa.types.is_dictionary(mine[0].type):
             # Rows repeat their keys: each is looked up once, and a null as the last.

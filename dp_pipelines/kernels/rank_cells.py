@@ -36,7 +36,7 @@ class Around:
 
     @property
     def count(self) -> int:
-        """How many cells there are."""
+        """Return the number of cells."""
         return 2 * len(self.candidates) + 1
 
     @property
@@ -73,9 +73,9 @@ class Around:
         >>> Around(candidates=(1.0, 5.0), part=1, whole=2).scores(np.array([[3, 0, 1, 2, 0]])).tolist()
         [[0, -4]]
         """
-        kept = np.minimum(counts, MOST_ROWS)
+        capped = np.minimum(counts, MOST_ROWS)
         # Sums of up to 2**17 cells of 2**40 would pass what scores may be: clipped again, monotonically.
-        upto = np.minimum(np.cumsum(kept, axis=1), MOST_ROWS)
-        onward = np.minimum(np.cumsum(kept[:, ::-1], axis=1)[:, ::-1], MOST_ROWS)
+        upto = np.minimum(np.cumsum(capped, axis=1), MOST_ROWS)
+        onward = np.minimum(np.cumsum(capped[:, ::-1], axis=1)[:, ::-1], MOST_ROWS)
         less, more = upto[:, 0:-1:2], onward[:, 2::2]
         return -np.abs((self.whole - self.part) * less - self.part * more)

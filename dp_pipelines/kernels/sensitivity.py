@@ -1,4 +1,4 @@
-"""How far one privacy unit moves a statistic: on its fine lattice, and in steps of the lattice of its release.
+"""Sensitivities of statistics: how far one privacy unit moves them, on the fine lattice and in steps of the release.
 
 In: whole numbers that a statistic declares. Out: `Shape` and, after coarse rounding, `LatticeSteps`. Holds: `steps` bounds the
 change of `floor((a + step // 2) / step)` in each coordinate, in number of coordinates, in L1 and in L2
@@ -12,7 +12,7 @@ from fractions import Fraction
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LatticeSteps:
-    """How one unit's rows can move a statistic on the lattice of its release.
+    """The most that one unit's rows can move a statistic on the lattice of its release.
 
     Args:
         l0: how many integers change.
@@ -29,14 +29,14 @@ class LatticeSteps:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Shape:
-    """How one privacy unit's rows can move a statistic, in units of `unit` fine lattice steps.
+    """The most that one privacy unit's rows can move a statistic, in units of `unit` fine lattice steps.
 
     Args:
         unit: fine lattice steps of one unit of change.
         coordinates: in how many integers the statistic can change (L0): partitions, times the coordinates of a vector.
         per_coordinate: units of change in one of them (Linf).
         in_total: units of change over all of them (L1).
-        squares: the square of the L2 norm of all change, in units; None: what `per_coordinate` and `in_total` leave, and
+        squares: the square of the L2 norm of all change, in units; None: it follows from `per_coordinate` and `in_total`, and
             changes that are whole units.
     """
 
@@ -118,7 +118,7 @@ class Shape:
 
     @property
     def joins(self) -> bool:
-        """Whether all of the change may fall on one integer, so that units of it are better rounded together."""
+        """Return True if all of the change may fall on one integer, so that units of it are better rounded together."""
         return self.squares is None and self.per_coordinate == self.in_total > 1
 
     def ideally(self, steps: int, units: int = 1) -> LatticeSteps:
@@ -143,7 +143,7 @@ class Shape:
         return LatticeSteps(l0=self.coordinates, linf=linf, l1=l1, l2_squared=l2_squared)
 
     def rounding(self, law: str) -> float:
-        """How many steps a unit of change must have so that rounding to the release lattice may double it; 0: it cannot."""
+        """Return the number of steps of a unit of change below which rounding may double it; 0 if it cannot."""
         if self.squares is None:
             return 0.0
         return math.sqrt(self.coordinates / self.squares) if law == "gaussian" else self.coordinates / self.in_total

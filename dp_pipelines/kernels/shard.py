@@ -1,8 +1,8 @@
-"""Which shard a privacy unit belongs to, a batch cut into shards, and the slices of a shard put together.
+"""Shards of privacy units: a batch is cut into shards, and the slices of a shard are put together.
 
 In: a wire table. Out: one smaller wire table per shard that occurs; and back. Holds: all rows of a unit go to one shard; the
 shard of a unit is a keyed hash of the unit alone; tables whose keys have types that hash differently are never put together.
-The salt evens the load and is no secret. Not covered: two units may share a shard, by design.
+The salt evens the load and is not secret. Not covered: two units may share a shard, by design.
 """
 
 from collections.abc import Iterator, Sequence
@@ -86,7 +86,7 @@ def slices(
 
 
 def _settled(kind: pa.DataType) -> bool:
-    """Whether `pieces` and `compact` have nothing to do for a column of this type."""
+    """Return True if `pieces` and `compact` leave a column of this type unchanged."""
     return not pa.types.is_nested(kind) and not pa.types.is_dictionary(kind) and keys.plain_type(kind) == kind
 
 
@@ -105,7 +105,9 @@ def joined(tables: Sequence[pa.Table]) -> pa.Table:
     [1, 2]
     """
     first = tables[0].schema
-    if all(table.schema.equals(first) for table in tables):  # as nearly always, and much sooner told than name by name
+    if all(
+        table.schema.equals(first) for table in tables
+    ):  # as nearly always, and much faster than a comparison name by name
         return pa.concat_tables(tables)
     tables = vectors.of_one_width(tables)
     for name in tables[0].column_names:
@@ -143,7 +145,7 @@ def narrow(table: pa.Table) -> pa.Table:
             continue
         ends = pc.min_max(table.column(index))
         low, high = ends["min"].as_py(), ends["max"].as_py()
-        if low is None:  # of no values nothing can be told
+        if low is None:  # without values there is nothing to find out
             continue
         low = ~low if low < 0 else low
         kind = next(kind for kind in widths if max(low, high) >> (kind.bit_width - (widths is SIGNED)) <= 0)
@@ -153,9 +155,9 @@ def narrow(table: pa.Table) -> pa.Table:
 
 
 def pieces(table: pa.Table, most: int = ELEMENT_BYTES) -> Iterator[pa.Table]:
-    """The rows of a table in their order, as tables of at most so many bytes; a table without rows as it is.
+    """Yield the rows of a table in their order, as tables of at most so many bytes; an empty table unchanged.
 
-    A row that is larger stands alone.
+    A larger row gets a table by itself.
 
     >>> [piece.num_rows for piece in pieces(pa.table({"a": range(10)}), most=32)]
     [2, 3, 2, 3]

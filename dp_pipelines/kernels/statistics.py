@@ -1,4 +1,4 @@
-"""What is summed for each partition: the integer statistics and how far one privacy unit can move each.
+"""Statistics: the integers that are summed for each partition, and how far one privacy unit can move each.
 
 In: declared names and lattices. Out: frozen descriptions that kernels compute and plans pay for; one class for each kind.
 Holds: `shape` bounds the change of the statistic when all rows of one unit are added or removed
@@ -28,11 +28,11 @@ class ShardRows(Protocol):
     """The kept rows of a shard, as `kernels.accumulate` holds them; each method gives one integer per partition code."""
 
     def rows(self) -> Integers:
-        """How many rows."""
+        """Return the number of rows of each partition."""
         ...
 
     def units(self) -> Integers:
-        """How many units."""
+        """Return the number of units of each partition."""
         ...
 
     def weights(self) -> Integers:
@@ -40,7 +40,7 @@ class ShardRows(Protocol):
         ...
 
     def not_null(self, column: str) -> Integers:
-        """How many rows in which a column is not null."""
+        """Return the number of rows of each partition in which a column is not null."""
         ...
 
     def sums(self, column: str, lattice: Lattice) -> Integers:
@@ -52,7 +52,7 @@ class ShardRows(Protocol):
         ...
 
     def unit_totals(self, total: "Statistic") -> Integers:
-        """What each unit adds to a statistic in each of its partitions: one integer for each kept (unit, partition)."""
+        """Return the total of a statistic for each unit and partition: one integer for each kept (unit, partition)."""
         ...
 
     def sums_of_units(self, of_units: Integers) -> Integers:
@@ -76,13 +76,13 @@ class Statistic:
     """
 
     kind: ClassVar[str]
-    """What names begin with; names stand in stored plans."""
+    """The prefix of names; names are part of stored plans."""
     counts: ClassVar[bool] = False
-    """Whether accumulators hold whole counts, which the lattice of the release divides further."""
+    """True if accumulators hold whole counts, which the lattice of the release divides further."""
     decided: ClassVar[bool] = False
-    """Whether one number comes out of many exact counts, by a mechanism of its own: no noise is added to the counts."""
+    """True if a special mechanism derives one number from many exact counts: no noise is added to the counts."""
     adds_up: ClassVar[bool] = True
-    """Whether that of several partitions together is the sum of theirs."""
+    """True if the statistic of several partitions together is the sum of theirs."""
 
     column: str | None = None
     lattice: Lattice | SummandLattice | None = None
@@ -92,14 +92,14 @@ class Statistic:
 
     @property
     def width(self) -> int | None:
-        """How many integers a partition has; None where there is one."""
+        """Return the number of integers of a partition; None if there is one."""
         if self.vectors is not None:
             return self.vectors.width
         return None if self.cells is None else self.cells.count
 
     @property
     def in_lists(self) -> bool:
-        """Whether it travels as lists, of cells, of values or of sums, and not as one integer for each partition."""
+        """Return True if it travels as lists (of cells, values or sums), instead of one integer for each partition."""
         return self.width is not None
 
     @property
@@ -119,14 +119,14 @@ class Statistic:
 
     @property
     def follows_partitions(self) -> bool:
-        """Whether one unit moves this by whole units whose number is in proportion to its bound on partitions.
+        """Return True if one unit moves this by whole units whose number is in proportion to its bound on partitions.
 
-        So it is with all but choices by ranks and lists of numbers that are clipped to an L1 or L2 norm.
+        The exceptions are choices by ranks, and lists of numbers that are clipped to an L1 or L2 norm.
         """
         return self.shape(max_partitions=1, max_rows_per_partition=1, max_rows=None).squares is None
 
     def shape(self, *, max_partitions: int, max_rows_per_partition: int, max_rows: int | None) -> Shape:
-        """How far one unit moves this statistic under the given bounds.
+        """Return how far one unit moves this statistic under the given bounds.
 
         Args:
             max_partitions: partitions of one unit (L0).
@@ -140,7 +140,7 @@ class Statistic:
         raise NotImplementedError
 
     def score_range(self, rows: int) -> int:
-        """How far apart two partitions' values can move when one unit is added, where the values are scores of a choice.
+        """Return how far apart two partitions' scores of a choice can move when one unit is added.
 
         Args:
             rows: of one unit in one partition, at most.
@@ -392,7 +392,7 @@ class ProductSums(ManySums):
 
     def shape(self, *, max_partitions: int, max_rows_per_partition: int, max_rows: int | None) -> Shape:
         assert isinstance(self.vectors, Moments)
-        # Partitions, or rows where these are counted in all; how many may fall on one partition; for how many rows each stands.
+        # Partitions, or rows if these are bounded in all; how many may fall on one partition; how many rows each one represents.
         rows = max_partitions if max_rows is None else max_rows
         together, times = (1, max_rows_per_partition) if max_rows is None else (rows, 1)
         unit, every = LARGEST**2 * times, rows * self.vectors.width

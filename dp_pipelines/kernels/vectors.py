@@ -1,8 +1,8 @@
 """Vectors on an integer lattice: from lists to integers, exact sums for each unit and partition, clipped to a norm in integers.
 
 In: one Arrow column of lists of numbers. Out: int32 lattice vectors, one a row; sums by group in int64; vectors whose norm,
-counted in lattice steps, is at most the declared one, exactly. Holds: what becomes of a row, or of a unit's sum, is computed
-from that row or sum alone, with operations whose result does not depend on order, alignment or the rows beside it: maxima,
+counted in lattice steps, is at most the declared one, exactly. Holds: the result for a row, or for a unit's sum, is computed
+from that row or sum alone, with operations whose result does not depend on order, alignment or other rows: maxima,
 products of single numbers, sums of integers (docs/proofs/vectors.md). Not covered: rounding moves a coordinate of a row by at
 most half a step, 2**-24 of the norm; clipping shortens a vector by up to a step in each coordinate.
 """
@@ -307,13 +307,13 @@ def clipped_sums(
     begins = ends - sizes
     rows = rows[np.arange(int(ends[-1]) if len(ends) else 0) + np.repeat(starts[order] - begins, sizes)]
     codes = codes[order]
-    held = np.empty((max(1, BLOCK // lattice.size), lattice.size))
+    block = np.empty((max(1, BLOCK // lattice.size), lattice.size))
     for first, last, part, of_groups in _blocks(vectors, rows, begins):
         sums = part if len(part) == last - first else sums_of_parts(part, of_groups)
         inside = codes[first:last]
         of_partitions = np.flatnonzero(np.diff(inside, prepend=-1))
         # Of a block's vectors float64 sums are below 2**53.
-        result[inside[of_partitions]] += sums_of_parts(lattice.clipped(sums, held), of_partitions).astype(np.int64)
+        result[inside[of_partitions]] += sums_of_parts(lattice.clipped(sums, block), of_partitions).astype(np.int64)
     return result
 
 
@@ -324,13 +324,13 @@ def _blocks(vectors: Matrix, rows: Integers, starts: Integers) -> Iterator[tuple
     """
     most = max(1, BLOCK // vectors.shape[1])
     ends = np.append(starts, len(rows))
-    held = np.empty((most, vectors.shape[1]), vectors.dtype)
+    block = np.empty((most, vectors.shape[1]), vectors.dtype)
     first = 0
     while first < len(starts):
         begin = int(ends[first])
         last = int(np.searchsorted(ends, begin + most, side="right")) - 1
         if last > first:
-            part = held[: int(ends[last]) - begin]
+            part = block[: int(ends[last]) - begin]
             np.take(vectors, rows[begin : int(ends[last])], axis=0, out=part, mode="clip")
             yield first, last, part, ends[first:last] - begin
         else:
@@ -373,16 +373,16 @@ class Parts:
         [[[0], [-1]], [[0], [4294967295]]]
         """
         begins, ends = (np.searchsorted(self.codes, partitions, side=side) for side in ("left", "right"))
-        found = np.flatnonzero(ends > begins)
+        nonempty = np.flatnonzero(ends > begins)
         high, low = (np.zeros((len(partitions), self.vectors.shape[1]), np.int64) for _ in range(2))
-        if not len(found):
+        if not len(nonempty):
             return high, low
-        sizes = (ends - begins)[found]
+        sizes = (ends - begins)[nonempty]
         first = np.cumsum(sizes) - sizes
-        part = self.vectors[self.order[np.arange(int(sizes.sum())) + np.repeat(begins[found] - first, sizes)]]
+        part = self.vectors[self.order[np.arange(int(sizes.sum())) + np.repeat(begins[nonempty] - first, sizes)]]
         if part.dtype == np.int64:
             # Up to 2**31 parts: the low words stay below 2**63.
-            high[found] = sums_of_parts(part >> np.int64(32), first)
+            high[nonempty] = sums_of_parts(part >> np.int64(32), first)
             part = part & np.int64(2**32 - 1)
-        low[found] = sums_of_parts(part, first)
+        low[nonempty] = sums_of_parts(part, first)
         return high + (low >> np.int64(32)), low & np.int64(2**32 - 1)

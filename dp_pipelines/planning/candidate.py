@@ -1,7 +1,7 @@
-"""What a plan is chosen among: ways to run a stage, at a noise level, under a budget.
+"""Candidates of a plan: ways to run a stage, at a noise level, under a budget.
 
-In: queries, weights, a noise level. Out: records and what they cost. Holds: what costs are said to be is what the accountant
-says of records. Not covered: which candidate is taken (planning.choose) and its noise in integers (noise_levels.integer_noise).
+In: queries, weights, a noise level. Out: records and their costs. Holds: costs are those that the accountant computes from
+records. Not covered: which candidate is taken (planning.choose) and its noise in integers (noise_levels.integer_noise).
 """
 
 import dataclasses
@@ -45,7 +45,7 @@ SELECTION_DELTA = 0.5
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TotalBudget:
-    """What may be spent by all runs of a plan together."""
+    """The budget of all runs of a plan together."""
 
     epsilon: float
     delta: float
@@ -137,17 +137,17 @@ class Candidate:
 
     @property
     def selects(self) -> bool:
-        """Whether partitions are selected privately, which may fail."""
+        """Return True if partitions are selected privately, which may fail."""
         return self.strategy not in (None, *get_args(Choosing))
 
     @property
     def takes_delta(self) -> bool:
-        """Whether a part of delta is set aside for the stage."""
+        """Return True if a part of delta is reserved for the stage."""
         return self.selects or self.medians
 
     @property
     def flips(self) -> bool:
-        """Whether anything is decided by coins or choices, which have an epsilon of their own."""
+        """Return True if anything is decided by coins or choices, which have an epsilon of their own."""
         return "coin" in self.weights
 
     def coin_epsilon(self, level: float, query: Query) -> float:

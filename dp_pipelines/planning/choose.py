@@ -1,4 +1,4 @@
-"""How a plan chooses: strategies, laws and bases for the smallest expected error, from public numbers alone.
+"""The choices of a plan: strategies, laws and bases with the smallest expected error, from public numbers alone.
 
 In: queries with shares, a budget, a split over runs. Out: `StageChoices` for each stage and the two noise scales, calibrated so
 that the privacy loss distribution of all records meets the budget. Holds: nothing here sees data. Candidates are compared by an
@@ -84,8 +84,8 @@ def _candidate(query: Query, share: float, law: str, strategy: str | None, centr
             item = "coin"
         weights[item] = weights.get(item, 0.0) + weight
     weights |= kind.coin_weights
-    asked = stage.fixed_noise(query)
-    weights = {item: weight for item, weight in weights.items() if item not in asked}
+    stddevs = stage.fixed_noise(query)
+    weights = {item: weight for item, weight in weights.items() if item not in stddevs}
     whole = math.fsum(weights.values())
     return Candidate(
         strategy=strategy,
@@ -95,7 +95,7 @@ def _candidate(query: Query, share: float, law: str, strategy: str | None, centr
         shapes=FrozenMapping(shapes),
         centred=centred,
         fixed=FrozenMapping(
-            {item: fixed_noise.in_units(released[item], query, stddev) for item, stddev in asked.items()}
+            {item: fixed_noise.in_units(released[item], query, stddev) for item, stddev in stddevs.items()}
         ),
         medians=query.takes_delta,
         sums=FrozenMapping(kind.sums(released)),
@@ -103,7 +103,7 @@ def _candidate(query: Query, share: float, law: str, strategy: str | None, centr
 
 
 def centring_pays(query: Query, family: tuple[str, float, float]) -> bool:
-    """Whether the sums of a family of metrics are better counted from the middle of their range.
+    """Return True if the sums of a family of metrics are better counted from the middle of their range.
 
     With equal noise multipliers for a sum and its count, and values spread evenly over the range, the variance of a mean is
     the square of the sum's sensitivity plus that of the typical distance from the centre; the number of rows is a common

@@ -1,4 +1,4 @@
-"""What a stage pays for whose bounds on contributions are chosen in a run: enough for every candidate.
+"""The reserve of a stage whose contribution bounds are chosen in a run: its records hold for every candidate.
 
 In: how far a unit moves a statistic with the largest candidates; those of the bound on partitions. Out: a shape whose records
 hold for all of them; for each candidate, how many release steps a unit of change may be. Holds (docs/proofs/sensitivity.md, lemma
@@ -23,11 +23,11 @@ WORDS = {0.5: "sqrt(max_partitions_contributed)", 1.0: "max_partitions_contribut
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class NoiseGrowth:
-    """How the noise of a statistic grows with the bounds that a run chooses.
+    """The growth of a statistic's noise with the bounds that a run chooses.
 
     Args:
         power: of the bound on partitions; 0 if it is fixed.
-        rows: whether it grows with the bound on rows in a partition.
+        rows: True if it grows with the bound on rows in a partition.
 
     >>> NoiseGrowth(power=0.5, rows=True).at(16, 3), NoiseGrowth(power=0.5, rows=True).words
     (12.0, 'sqrt(max_partitions_contributed) * max_contributions_per_partition')
@@ -42,7 +42,7 @@ class NoiseGrowth:
 
     @property
     def words(self) -> str:
-        """What it is in proportion to, in the names of the job file; empty if it does not grow."""
+        """Return what the noise is proportional to, in the names of the job file; empty if it does not grow."""
         return " * ".join(filter(None, [WORDS.get(self.power), "max_contributions_per_partition" if self.rows else ""]))
 
 
@@ -66,7 +66,7 @@ def moved_by_rows(statistic: Statistic, rows: int) -> int:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Reserved(Shape):
-    """How far one unit moves a statistic with any candidate, in units of change with the largest one.
+    """The most that one unit moves a statistic with any candidate, in units of change with the largest one.
 
     In L1 and L2 as far as with that one, but in one number as far as the smallest candidate leaves to each.
     """

@@ -29,10 +29,10 @@ SMALLEST = 1e-300
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Selects:
-    """How partitions are selected.
+    """The parameters of a selection of partitions.
 
     Args:
-        by_weight: whether the weights of units decide, 1 over the square root of how many partitions each keeps; otherwise
+        by_weight: True if the weights of units decide, 1 over the square root of how many partitions each keeps; otherwise
             their number does.
         law: `gaussian`, `laplace` or `coin`.
         stddev: of the noise, in units of what decides.
@@ -54,7 +54,7 @@ class Selects:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Selected:
-    """What a selection does, for each partition.
+    """The effects of a selection on each partition.
 
     Args:
         keep: the probability that it is kept.
@@ -98,10 +98,10 @@ def public(size: int) -> Selected:
 
 
 def selected(selects: Selects, mean: Floats, variance: Floats) -> Selected:
-    """What a selection does.
+    """Compute the effects of a selection.
 
     Args:
-        selects: how.
+        selects: its parameters.
         mean, variance: of the number (or weight) of kept units in each partition, over the choice of what is kept.
 
     >>> law = Selects(law="gaussian", stddev=10.0, threshold=100.0)
@@ -123,13 +123,13 @@ def _gaussian(selects: Selects, mean: Floats, variance: Floats) -> Selected:
     # phi(a) / Q(a) without a quotient of two vanishing numbers.
     hazard = math.sqrt(2 / math.pi) / special.erfcx(a / math.sqrt(2))
     curve = hazard * (hazard - a)
-    kept = mean + stddev * hazard
+    mean_kept = mean + stddev * hazard
     return Selected(
         keep=special.ndtr(-a),
         shift=hazard / stddev,
         narrowing=-curve / stddev**2,
-        mean=kept,
-        square=kept**2 + stddev**2 * np.maximum(1 - curve, 0),
+        mean=mean_kept,
+        square=mean_kept**2 + stddev**2 * np.maximum(1 - curve, 0),
     )
 
 

@@ -51,14 +51,14 @@ FIXED_SCALE = 1024
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Selection:
-    """How private partitions are selected.
+    """The parameters of private selection in a stage.
 
     Args:
         strategy: see `StageChoices`.
         min_users: partitions with fewer units are never kept.
         statistic: index of the statistic that is compared with the threshold.
         noise: its noise; None for the truncated geometric coin. The released noise of the same statistic, where `released`.
-        released: whether the noisy value that is compared is itself published.
+        released: True if the noisy value that is compared is itself published.
         threshold: in steps of the noise: kept at or above.
         epsilon, delta: of one partition's coin, for the truncated geometric strategy.
     """
@@ -86,17 +86,17 @@ class StagePlan:
     choices: StageChoices
     mechanisms: tuple[MechanismRecord, ...]
     statement: FrozenMapping[Any] = FrozenMapping({})
-    """What the whole plan costs and how it is named, as JSON values: for the manifest."""
+    """Cost and name of the whole plan, as JSON values: for the manifest."""
     payment: Payment | None = dataclasses.field(default=None, compare=False)
     """The run that pays for it: no part of what it is."""
     reads: Reads = dataclasses.field(kw_only=True)
-    """What its rows are."""
+    """The rows that it reads."""
     coarser: tuple["StagePlan", ...] = ()
-    """Of a rollup: the levels above this one, which is the finest, from the coarsest."""
+    """For a rollup: the levels above this one, which is the finest, from the coarsest."""
 
     @property
     def levels(self) -> tuple["StagePlan", ...]:
-        """Of a rollup: all levels, from the coarsest; else itself."""
+        """Return all levels of a rollup, from the coarsest; for other stages only itself."""
         return (*self.coarser, self)
 
     def basis(self, metric: Metric) -> Basis:
@@ -112,16 +112,16 @@ class StagePlan:
 
     @property
     def kind(self) -> StageKind:
-        """Whether it releases aggregates, chooses the best partitions, or trains."""
+        """Return its kind: it releases aggregates, chooses the best partitions, or trains."""
         return kind_of(self.query)
 
     @property
     def sums(self) -> tuple[ClippedVectors, ...]:
-        """What training sums up in it."""
+        """Return the vector sums that training releases in it."""
         return tuple(self.kind.sums({statistic.name: statistic for statistic in self.statistics}).values())
 
     def calibration(self, place: int) -> Calibration:
-        """What was settled about a statistic with noise.
+        """Return the calibration of a statistic with noise.
 
         Args:
             place: of the statistic among `statistics`.
@@ -163,7 +163,7 @@ class StagePlan:
 
     @property
     def half_keep_users(self) -> float | None:
-        """How many users a partition needs to be kept with probability 1/2 (weighted: users with all their partitions)."""
+        """Return how many users a partition needs to be kept with probability 1/2 (weighted: users with all their partitions)."""
         if self.selection is None:
             return None
         if self.selection.noise is None:
@@ -213,12 +213,12 @@ def fixed_statistic(metric: Metric) -> Statistic:
 
 def fixed_noise(query: Query) -> FrozenMapping[float]:
     """The standard deviations that metrics ask for, by name of statistic, in units of the statistic."""
-    asked = (metric for metric in query.metrics.values() if metric.stddev is not None)
-    return FrozenMapping({fixed_statistic(metric).name: metric.stddev or 0.0 for metric in asked})
+    with_stddev = (metric for metric in query.metrics.values() if metric.stddev is not None)
+    return FrozenMapping({fixed_statistic(metric).name: metric.stddev or 0.0 for metric in with_stddev})
 
 
 def shape_of(statistic: Statistic, query: Query) -> Shape:
-    """How far one unit of this query moves a statistic."""
+    """Return how far one unit of this query moves a statistic."""
     bounds = query.bounds
     shape = statistic.shape(
         max_partitions=bounds.max_partitions,
@@ -287,19 +287,19 @@ def auto_statistics(query: Query, centred: tuple[tuple[str, float, float], ...])
 def records(name: str, query: Query, choices: StageChoices, scales: Scales) -> list[MechanismRecord]:
     """The mechanism records of a stage: all that one privacy unit can change in what it releases."""
     released = released_statistics(query, choices.centred)
-    made = []
+    records = []
     for key, choice in choices.noises.items():
         statistic = released.get(key) or (WEIGHTS if choices.strategy == "weighted_gaussian" else UNITS)
         settled = _calibration(key, statistic, query, choices, _noise(statistic, query, choice, scales))
-        made.append(mechanism_of(statistic).record(name, key, settled))
+        records.append(mechanism_of(statistic).record(name, key, settled))
     if choices.strategy is not None:
         epsilon, delta = choices.selection_epsilon, choices.selection_delta
-        made.append(kind_of(query).decision_record(name, choices.strategy, epsilon, delta))
-    return [grouped(record, query) for record in made]
+        records.append(kind_of(query).decision_record(name, choices.strategy, epsilon, delta))
+    return [grouped(record, query) for record in records]
 
 
 def _calibration(key: str, statistic: Statistic, query: Query, choices: StageChoices, noise: Noise) -> Calibration:
-    """What was settled about a statistic, or about the one that selection alone compares, under its key."""
+    """Return the calibration of a statistic, or of the one that selection alone compares, under its key."""
     choice = choices.noises[key]
     return Calibration(
         statistic=statistic,
@@ -329,9 +329,9 @@ def _noise(statistic: Statistic, query: Query, choice: Choice, scales: Scales) -
     """The noise of a statistic, on a lattice where its unit of change is at most `choice.steps` steps, or as it was asked for."""
     unit = mechanism_of(statistic).unit(_whole_units(statistic, query))
     scale = scales.gaussian_scale if choice.law == "gaussian" else scales.laplace_scale
-    step, asked = choice.step(unit), fixed_noise(query).get(statistic.name)
-    if asked is not None:
-        spread = asked / statistic.fine_step / (1.0 if choice.law == "gaussian" else math.sqrt(2))
+    step, stddev = choice.step(unit), fixed_noise(query).get(statistic.name)
+    if stddev is not None:
+        spread = stddev / statistic.fine_step / (1.0 if choice.law == "gaussian" else math.sqrt(2))
         step = min(unit, max(1, round(spread / FIXED_SCALE)))
         scale = Fraction(max(1, round(spread / step * 64)), 64)
     law: Law = RoundedGaussian(scale) if choice.law == "gaussian" else FlooredLaplace(scale)

@@ -1,4 +1,4 @@
-"""What calibration decided about a stage, in integers: with the query it determines the stage.
+"""Decisions of calibration about a stage, in integers: together with the query they determine the stage.
 
 In: a strategy, a law and a number of steps for each noisy statistic. Out: frozen values that a plan stores and a ledger keeps.
 Not covered: how they are found (planning.choose, planning.noise_levels.integer_noise) and what they mean (planning.stage).
@@ -13,7 +13,7 @@ from dp_pipelines.frozen import FrozenMapping
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Choice:
-    """What calibration decided about one noisy statistic.
+    """The decisions of calibration about one noisy statistic.
 
     Args:
         law: `laplace` or `gaussian`.
@@ -41,7 +41,7 @@ class Choice:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StageChoices:
-    """What calibration decided about a stage; with the query it determines the stage.
+    """The decisions of calibration about a stage; together with the query they determine it.
 
     Args:
         strategy: how partitions are selected: `truncated_geometric`, `laplace`, `gaussian`, `weighted_gaussian`, or None for

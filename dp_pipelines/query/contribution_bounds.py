@@ -31,9 +31,9 @@ class ContributionBounds:
         max_contributions_per_partition: rows of one unit in one partition that are kept (Linf). Needed by every metric that
             looks at rows; not needed for `PrivacyIdCount` and for sums clipped per partition. `auto` has it chosen among
             `row_candidates` from a second histogram, together with the bound on partitions where that is `auto` too.
-        max_contributions: rows of one unit in all, instead of the two above. partition_candidates: if
-        `max_partitions_contributed` is `auto`, its possible values: rising whole numbers that do not come
-            from the data. With `max_contributions_per_partition: auto` they are the powers of 2 up to 64 if left out.
+        max_contributions: rows of one unit in all, instead of the two above.
+        partition_candidates: if `max_partitions_contributed` is `auto`, its possible values: rising whole numbers that do not
+            come from the data. With `max_contributions_per_partition: auto` they are the powers of 2 up to 64 if left out.
         row_candidates: likewise, where `max_contributions_per_partition` is `auto`; the powers of 2 up to 64 if left out.
 
     >>> ContributionBounds(max_partitions_contributed=8, max_contributions_per_partition=3).max_partitions

@@ -13,7 +13,7 @@ import numpy as np
 from dp_pipelines.kernels.lattice import Floats
 
 NORMAL = 1.959963984540054
-"""What 95% of a standard normal variable lie within."""
+"""A standard normal variable is within this distance of 0 with probability 95%."""
 
 SURE = 5.0
 """A sum is a denominator where it lies so many of its deviations from zero: the first-order formulas then hold."""
@@ -129,7 +129,7 @@ class Contrast:
 
 
 def differences(arms: Estimates, base: Estimates) -> Contrast:
-    """How far each arm is above its baseline.
+    """Return how far each arm is above its baseline, with 95% intervals.
 
     Args:
         arms: one or more.
@@ -142,10 +142,10 @@ def differences(arms: Estimates, base: Estimates) -> Contrast:
 
 
 def ratios(arms: Estimates, base: Estimates) -> Contrast:
-    """Each arm over its baseline, by Fieller's method: all ratios R at which arm - R baseline does not differ from 0.
+    """Return each arm over its baseline, by Fieller's method: all ratios R at which arm - R baseline does not differ from 0.
 
-    (Fieller, JRSS B 16, 1954.) Where the baseline may be zero the interval is no interval, and there is none. Arguments as for
-    `differences`.
+    (Fieller, JRSS B 16, 1954.) If the baseline may be zero, there is no bounded interval, and the result is null. Arguments as
+    for `differences`.
     """
     with np.errstate(all="ignore"):
         arm, divides = arms.values, base.values
@@ -160,7 +160,7 @@ def ratios(arms: Estimates, base: Estimates) -> Contrast:
 
 
 def _width(arms: Estimates, base: Estimates, times: Floats) -> Floats:
-    """How many deviations to each side hold 95% of the error of arm - times baseline.
+    """Return how many deviations to each side hold 95% of the error of arm - times baseline.
 
     Student's t with the degrees of freedom of a variance that is as uncertain as this one (Satterthwaite, Biometrics Bulletin 2,
     1946), and of an error that is no normal one what its fourth cumulant adds (Cornish, Fisher 1938).

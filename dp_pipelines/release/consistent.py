@@ -82,7 +82,13 @@ def as_measured(values: Sequence[Floats], variances: Sequence[float]) -> LevelEs
 
 
 def rest_of(above: Floats, parts: Floats, parents: Codes) -> Floats:
-    """What the published parts of each group leave of it; of variances, with their sum instead, see `rest_variance`."""
+    """Return what the published parts of each group leave of it. Variances add up instead: see `rest_variance`.
+
+    Args:
+        above: of the groups, float64 of shape (groups,).
+        parts: of the parts, float64 of shape (parts,).
+        parents: the group of each part.
+    """
     return above - _added(parts, parents, len(above))
 
 
@@ -92,7 +98,7 @@ def rest_variance(above: Floats, parts: Floats, parents: Codes) -> Floats:
 
 
 def not_negative(parts: Floats, weights: Floats, parents: Codes, totals: Floats, *, at_most: bool) -> Floats:
-    """The nearest numbers that are 0 or more and add up to the number of their group, or to no more than that.
+    """Return the nearest numbers that are 0 or more and add up to the number of their group, or to no more than that.
 
     Each becomes max(0, y - l w), with its weight w as the variance of its noise, and one l for each group.
 
@@ -101,7 +107,7 @@ def not_negative(parts: Floats, weights: Floats, parents: Codes, totals: Floats,
         weights: w, above 0.
         parents: the group of each, which has at least one.
         totals: of the groups, 0 or more.
-        at_most: whether the group has unknown parts beside these, so that l is 0 or more.
+        at_most: True if the group has further, unknown parts, so that l is 0 or more.
 
     >>> group, ones = np.zeros(3, np.int64), np.ones(3)
     >>> not_negative(np.array([4.0, 1.0, -2.0]), ones, group, np.array([7.0]), at_most=False).tolist()
@@ -138,18 +144,18 @@ def within_parents(parts: Floats, parents: Codes, totals: Floats, *, all_parts: 
     [2.5, 3.5]
     """
     most = totals[parents]
-    found = np.clip(parts, 0.0, most)
+    shares = np.clip(parts, 0.0, most)
     if not all_parts:
-        return found
-    short = _added(found, parents, len(totals)) < totals
+        return shares
+    short = _added(shares, parents, len(totals)) < totals
     at = np.flatnonzero(short[parents])
     low, high = np.zeros(len(totals)), totals - np.minimum(_least(parts, parents, totals), 0.0)
     for _ in range(HALVINGS if len(at) else 0):
         middle = low / 2 + high / 2
         added = _added(np.clip(parts[at] + middle[parents[at]], 0.0, most[at]), parents[at], len(totals))
         low, high = np.where(added < totals, middle, low), np.where(added < totals, high, middle)
-    found[at] = np.clip(parts[at] + high[parents[at]], 0.0, most[at])
-    return found
+    shares[at] = np.clip(parts[at] + high[parents[at]], 0.0, most[at])
+    return shares
 
 
 def whole_parts(parts: Floats, parents: Codes, totals: Integers) -> Integers:
@@ -164,8 +170,8 @@ def whole_parts(parts: Floats, parents: Codes, totals: Integers) -> Integers:
     [2, 1, 1]
     """
     down = np.floor(parts)
-    found, group_sums = down.astype(np.int64), np.zeros(len(totals), np.int64)
-    np.add.at(group_sums, parents, found)
+    whole, group_sums = down.astype(np.int64), np.zeros(len(totals), np.int64)
+    np.add.at(group_sums, parents, whole)
     missing = totals - group_sums
     order = np.lexsort((down - parts, parents))
     starts = np.flatnonzero(np.diff(parents[order], prepend=-1))
@@ -175,11 +181,11 @@ def whole_parts(parts: Floats, parents: Codes, totals: Integers) -> Integers:
     each, more = np.divmod(np.maximum(missing, 0), number)
     rank = np.empty(len(order), np.int64)
     rank[order] = np.arange(len(order)) - np.repeat(starts, sizes)
-    found += each[parents] + (rank < more[parents])
+    whole += each[parents] + (rank < more[parents])
     # Only where floats were rounded the other way there is too much: the largest part has room for it.
-    largest = np.lexsort((-found, parents))[starts]
-    found[largest] += np.minimum(missing, 0)[parents[largest]]
-    return found
+    largest = np.lexsort((-whole, parents))[starts]
+    whole[largest] += np.minimum(missing, 0)[parents[largest]]
+    return whole
 
 
 def step_below(unit: float, largest: float) -> float:
@@ -201,14 +207,14 @@ def _added(values: Floats, parents: Codes, size: int) -> Floats:
 
 
 def _least(values: Floats, parents: Codes, totals: Floats) -> Floats:
-    found = np.full(len(totals), np.inf)
-    np.minimum.at(found, parents, values)
-    return found
+    least = np.full(len(totals), np.inf)
+    np.minimum.at(least, parents, values)
+    return least
 
 
 def _running(values: Floats, starts: Codes) -> Floats:
     """Sums from the start of each group on; taking off each group's sum at the next keeps them as exact as their size allows."""
     steps = values.copy()
     steps[starts[1:]] -= np.add.reduceat(values, starts)[:-1]
-    found: Floats = np.cumsum(steps)
-    return found
+    running: Floats = np.cumsum(steps)
+    return running

@@ -41,11 +41,11 @@ def over(stage: StagePlan, partitions: pa.Table) -> StagePlan:
 
 
 def nothing(stage: StagePlan, partitions: pa.Table) -> pa.Table:
-    """What a stage releases of no partition: its columns, without rows.
+    """Return the release of a stage without any partition: its columns, without rows.
 
     Args:
         stage: one without selection.
-        partitions: without rows; tells the types.
+        partitions: without rows; it has the types.
     """
     names = stage.layout.partition_names
     empty = accumulate.no_partials(names, stage.statistics)

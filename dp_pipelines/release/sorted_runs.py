@@ -20,7 +20,7 @@ RUN_BYTES = 2**28
 """Bytes of a run: what is sorted at a time."""
 
 _LAST = "\0last"
-"""A column beside those of the release: of which run a row is the last that is in memory, or -1."""
+"""An extra column: the run of which a row is the last one in memory, or -1."""
 
 
 def in_order(

@@ -1,4 +1,4 @@
-"""How far one unit moves a statistic, counted a second time from the bounds that a job declares.
+"""Sensitivities of statistics, counted a second time from the bounds that a job declares.
 
 In: a statistic, a query. Out: `Reach`, whole numbers. Holds: nothing here calls planning, nor the shapes that statistics state;
 the formulas are those of docs/proofs, written down again. The gate and the audit share them, and planning does not. Not covered:
@@ -259,13 +259,13 @@ def reach(statistic: Statistic, query: Query) -> Reach:
     kind = next((kind for kind in REACHES if isinstance(statistic, kind)), None)
     if kind is None:
         raise LookupError(f"how far a unit moves {statistic.kind} is not known here")
-    found, level = REACHES[kind](statistic, DeclaredBounds.of(query.bounds)), query.level
+    by_unit, level = REACHES[kind](statistic, DeclaredBounds.of(query.bounds)), query.level
     if level is not None:
         once_in_each = level.leaves or isinstance(statistic, UnitCount)
-        return found.grouped(1 if once_in_each else level.most_leaves, level.groups)
+        return by_unit.grouped(1 if once_in_each else level.most_leaves, level.groups)
     if query.bounds.partition_candidates is not None or query.bounds.row_candidates is not None:
-        return found.reserved(query.bounds.partition_candidates or (1,))
-    return found
+        return by_unit.reserved(query.bounds.partition_candidates or (1,))
+    return by_unit
 
 
 def loose_bounds(layout: Layout, query: Query) -> list[str]:
@@ -277,7 +277,7 @@ def loose_bounds(layout: Layout, query: Query) -> list[str]:
         ("rows of a unit", layout.max_rows, declared.rows),
     )
     return [
-        f"{what}: {'none' if runs is None else runs} runs, {asked} is declared"
-        for what, runs, asked in pairs
-        if asked is not None and (runs is None or runs > asked)
+        f"{what}: {'none' if runs is None else runs} runs, {bound} is declared"
+        for what, runs, bound in pairs
+        if bound is not None and (runs is None or runs > bound)
     ]

@@ -168,12 +168,12 @@ def _is_number(kind: pa.DataType) -> bool:
 
 def _numbers(values: pa.Array, kind: pa.DataType) -> pa.Array:
     """Whole numbers and floats of any width."""
-    numbers, wanted = _numpy(values), np.dtype(kind.to_pandas_dtype())
-    if _holds(wanted, numbers.dtype):
+    numbers, target = _numpy(values), np.dtype(kind.to_pandas_dtype())
+    if _holds(target, numbers.dtype):
         return values.cast(kind)
     with np.errstate(all="ignore"):
-        if wanted.kind == "f":
-            made = numbers.astype(wanted)
+        if target.kind == "f":
+            made = numbers.astype(target)
             if numbers.dtype.kind == "f":
                 fits = (made == numbers) | np.isnan(numbers)
             else:  # the largest float that a whole number becomes is one too large to convert back
@@ -181,12 +181,12 @@ def _numbers(values: pa.Array, kind: pa.DataType) -> pa.Array:
                 fits = back == numbers
         else:
             if numbers.dtype.kind == "f":
-                least = -(2.0 ** _bits(wanted)) if wanted.kind == "i" else 0.0
-                fits = (np.trunc(numbers) == numbers) & (numbers >= least) & (numbers < 2.0 ** _bits(wanted))
+                least = -(2.0 ** _bits(target)) if target.kind == "i" else 0.0
+                fits = (np.trunc(numbers) == numbers) & (numbers >= least) & (numbers < 2.0 ** _bits(target))
             else:
-                limits, own = np.iinfo(wanted), np.iinfo(numbers.dtype)
+                limits, own = np.iinfo(target), np.iinfo(numbers.dtype)
                 fits = (numbers >= max(limits.min, own.min)) & (numbers <= min(limits.max, own.max))
-            made = np.where(fits, numbers, 0).astype(wanted)
+            made = np.where(fits, numbers, 0).astype(target)
     return _array(made, fits, values).cast(kind)
 
 
@@ -195,13 +195,13 @@ def _timestamps(values: pa.Array, kind: pa.DataType) -> pa.Array:
     numbers = _numpy(values.view(pa.int64()))
     ours, theirs = _PER_SECOND[values.type.unit], _PER_SECOND[kind.unit]
     if theirs < ours:
-        made, rest = np.divmod(numbers, ours // theirs)
+        converted, rest = np.divmod(numbers, ours // theirs)
         fits = rest == 0
     else:
         most = np.iinfo(np.int64).max // (theirs // ours)
         fits = (numbers >= -most) & (numbers <= most)
-        made = np.where(fits, numbers, 0) * (theirs // ours)
-    return _array(made, fits, values).view(kind)
+        converted = np.where(fits, numbers, 0) * (theirs // ours)
+    return _array(converted, fits, values).view(kind)
 
 
 def _decimals(values: pa.Array, kind: pa.DataType) -> pa.Array:
@@ -214,8 +214,8 @@ def _decimals(values: pa.Array, kind: pa.DataType) -> pa.Array:
     values = pc.replace_with_mask(values, pc.invert(within).fill_null(False), pa.scalar(None, of))
     if kind.scale >= of.scale and kind.precision - kind.scale >= of.precision - of.scale:
         return values.cast(kind)
-    made = [None if value is None else _decimal(value, kind) for value in values.to_pylist()]
-    return pa.array(made, kind)
+    converted = [None if value is None else _decimal(value, kind) for value in values.to_pylist()]
+    return pa.array(converted, kind)
 
 
 def _decimal(value: decimal.Decimal, kind: pa.DataType) -> decimal.Decimal | None:

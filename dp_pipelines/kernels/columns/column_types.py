@@ -91,7 +91,7 @@ def fixed_lists(column: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def has_fixed_lists_inside(kind: pa.DataType) -> bool:
-    """Whether a nested type has lists of a fixed size inside it, of which Arrow reads no nulls."""
+    """Return True if a nested type has lists of a fixed size inside it. Arrow cannot read nulls in them."""
     inner = [kind.field(place).type for place in range(kind.num_fields)] if pa.types.is_nested(kind) else []
     return any(pa.types.is_fixed_size_list(each) or has_fixed_lists_inside(each) for each in inner)
 
@@ -245,7 +245,7 @@ def arrow_values(values: Sequence[object]) -> pa.Array:
     listed = list(values)
     try:
         return pa.array(listed)
-    except OverflowError:  # Arrow takes whole numbers for int64 unless told otherwise
+    except OverflowError:  # by default Arrow reads whole numbers as int64
         return pa.array(listed, pa.uint64())
 
 

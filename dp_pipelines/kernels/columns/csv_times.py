@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from dp_pipelines.errors import RequestError
 
 ISO = "iso8601"
-"""Stands in a list of formats for ISO 8601."""
+"""The name of ISO 8601 in a list of formats."""
 
 _MONTHS = (
     *("january", "february", "march", "april", "may", "june", "july"),
@@ -74,12 +74,12 @@ def checked(formats: Any, field: str) -> tuple[str, ...]:
 
 
 def has_time(text: str) -> bool:
-    """Whether a format has directives of a time of day."""
+    """Return True if a format has directives of a time of day."""
     return text != ISO and not _TIME.isdisjoint(_parts(text))
 
 
 def has_zone(text: str) -> bool:
-    """Whether what a format reads is an instant."""
+    """Return True if a format reads instants."""
     return text == ISO or "z" in _parts(text)
 
 
@@ -90,10 +90,10 @@ def iso(text: pa.Array, formats: Sequence[str], *, date: bool = False) -> pa.Arr
     ['2026-01-05T19:03:00.0', None]
     """
     text = pc.utf8_trim_whitespace(text)
-    found = pa.nulls(len(text), pa.string())
+    times = pa.nulls(len(text), pa.string())
     for each in formats:
-        found = pc.if_else(pc.is_valid(found), found, text if each == ISO else _iso(text, each, date))
-    return found
+        times = pc.if_else(pc.is_valid(times), times, text if each == ISO else _iso(text, each, date))
+    return times
 
 
 def _check(text: str, field: str) -> None:
@@ -134,10 +134,10 @@ def _expression(text: str) -> str:
 
 
 def _iso(text: pa.Array, form: str, date: bool) -> pa.Array:
-    found = pc.extract_regex(text, _expression(form))
+    fields = pc.extract_regex(text, _expression(form))
     # Where a cell does not fit, its groups are empty texts: only whole cells that fit count.
-    fits = pc.is_valid(found)
-    groups = {part: pc.if_else(fits, pc.struct_field(found, part), None) for part in _parts(form)}
+    fits = pc.is_valid(fields)
+    groups = {part: pc.if_else(fits, pc.struct_field(fields, part), None) for part in _parts(form)}
 
     def two(part: str) -> pa.Array | str:
         return pc.utf8_lpad(groups[part], 2, "0") if part in groups else "00"

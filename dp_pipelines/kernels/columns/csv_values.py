@@ -61,15 +61,15 @@ def decoded(cells: pa.Array, codec: str) -> pa.Array:
         written = octets_of[raw][np.arange(octets_of.shape[1]) < lengths[:, np.newaxis]]
     else:
         places, unknown, written = ends - ends[0], np.zeros_like(ends), raw
-    made = (pa.py_buffer(part) for part in (places.astype(np.int32), np.ascontiguousarray(written)))
-    text = pa.StringArray.from_buffers(len(cells), *made)
+    buffers = (pa.py_buffer(part) for part in (places.astype(np.int32), np.ascontiguousarray(written)))
+    text = pa.StringArray.from_buffers(len(cells), *buffers)
     known = np.diff(unknown) == 0
     return pc.if_else(pc.and_(pc.is_valid(cells), pa.array(known)), text, None)
 
 
 @functools.cache
 def _table(codec: str) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
-    """For each byte the UTF-8 of its character, and how long that is; a byte that is no character has length zero."""
+    """Return for each byte its character in UTF-8 and the length of that; an invalid byte has length zero."""
     characters = [bytes([octet]).decode(codec, errors="ignore").encode() for octet in range(256)]
     table = np.zeros((256, max(map(len, characters))), np.uint8)
     for octet, character in enumerate(characters):

@@ -61,8 +61,8 @@ def filter_rows(table: pa.Table, mask: Any) -> pa.Table:
     {'a': ['x']}
     """
     mask = pa.array(_truths(mask))
-    kept: pa.Table = table.filter(mask)
-    return kept
+    rows: pa.Table = table.filter(mask)
+    return rows
 
 
 def decoded(column: pa.DictionaryArray) -> pa.Array:
@@ -177,7 +177,7 @@ def whole(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def byte_slices(lengths: NDArray[np.int64], most: int) -> list[tuple[int, int]]:
-    """Consecutive ranges of rows, each with at most `most` bytes; a row that is larger stands alone.
+    """Return consecutive ranges of rows, each with at most `most` bytes; a larger row is a range by itself.
 
     >>> byte_slices(np.array([3, 3, 9, 1]), 6)
     [(0, 2), (2, 3), (3, 4)]

@@ -79,7 +79,7 @@ def _absorb(hashes: Words, column: pa.Array) -> Words:
 
 
 def _fixed_words(column: pa.Array) -> list[Words]:
-    """The values of a fixed-width column as 64-bit words; what stands under a null is arbitrary."""
+    """Return the values of a fixed-width column as 64-bit words; the words of nulls are arbitrary."""
     kind = column.type
     if pa.types.is_boolean(kind) or pa.types.is_integer(kind):
         target = pa.uint64() if kind == pa.uint64() else pa.int64()

@@ -1,6 +1,6 @@
 """A public list of keys that need not fit into memory: sorted by hash in files, in buckets of about equal numbers.
 
-In: a folder that `key_file_writer` has made. Out: which keys may be listed; the keys of a bucket, and where keys stand in it.
+In: a folder that `key_file_writer` has made. Out: which keys may be listed; the keys of a bucket, and their places in it.
 Holds: the hash of a key has no salt, so that a list is sorted once for all runs; hashes say where to look, and never that two
 keys are equal: a key that `may_hold` takes for a listed one by its hash alone is found in no bucket. Not covered: making it.
 """
@@ -24,7 +24,7 @@ from dp_pipelines.kernels.columns.key_places import equal_values
 Places = NDArray[np.int64]
 
 SALT = 0
-"""Of the hashes: those of a list are the same in every run."""
+"""The salt of the hashes: hashes of a list are the same in every run."""
 
 KEYS, FILTER, FACTS = "keys.arrow", "filter.words", "facts.json"
 """The files of a list."""
@@ -68,7 +68,7 @@ class KeyFile:
 
     @property
     def types(self) -> list[pa.DataType]:
-        """Of the key's columns."""
+        """Return the types of the key's columns."""
         return list(self._reader.schema.types)
 
     def hashes(self, columns: Sequence[pa.Array]) -> hashing.Words:
@@ -80,18 +80,20 @@ class KeyFile:
         return hashing.hash_columns(columns, SALT)
 
     def may_hold(self, hashes: hashing.Words) -> NDArray[np.bool_]:
-        """Whether keys are listed, by their hashes: true for all that are, and for about one in a thousand others.
+        """Return True for keys that may be listed, by their hashes: for all that are, and for about one in a thousand others.
 
         The answer for a key is a function of the list and of that key alone.
         """
-        found = np.empty(len(hashes), np.bool_)
+        possible = np.empty(len(hashes), np.bool_)
         for begin in range(0, len(hashes), _AT_ONCE):
             some = hashes[begin : begin + _AT_ONCE]
             masks = filter_masks(some)
             np.equal(
-                self._filter[filter_places(some, len(self._filter))] & masks, masks, out=found[begin : begin + _AT_ONCE]
+                self._filter[filter_places(some, len(self._filter))] & masks,
+                masks,
+                out=possible[begin : begin + _AT_ONCE],
             )
-        return found
+        return possible
 
     def buckets_of(self, place: int, places: int) -> range:
         """The buckets that one of so many places has: each bucket has one place."""
@@ -115,18 +117,18 @@ class KeyFile:
             places: of the columns.
             most: how many there may be.
         """
-        found: tuple[pa.Array, ...] = tuple(pa.array([], self.types[place]) for place in places)
+        columns: tuple[pa.Array, ...] = tuple(pa.array([], self.types[place]) for place in places)
         for number in range(1 << self.bits):
             more = [self.bucket(number).columns[place] for place in places]
-            # Those that were found stand first, and keep their places.
-            both = [gather.joined(list(pair)) for pair in zip(found, more, strict=True)]
+            # Keys that were found come first, and keep their places.
+            both = [gather.joined(list(pair)) for pair in zip(columns, more, strict=True)]
             codes = keys.dense([keys.comparable(column) for column in both]).codes
             _, first = np.unique(codes, return_index=True)
             if len(first) > most:
                 return None
-            if len(first) > len(found[0]):
-                found = tuple(gather.take(column, np.sort(first)) for column in both)
-        return found
+            if len(first) > len(columns[0]):
+                columns = tuple(gather.take(column, np.sort(first)) for column in both)
+        return columns
 
     def bucket(self, number: int) -> "Bucket":
         """The keys whose hashes begin with the bits of a number."""
@@ -197,7 +199,12 @@ class Bucket:
 
 
 def filter_places(hashes: hashing.Words, words: int) -> Places:
-    """Which word of a filter of so many words says whether keys are listed; it rises with the hash."""
+    """Return which of so many words of a filter belongs to each hash; it rises with the hash.
+
+    Args:
+        hashes: uint64 of shape (n,).
+        words: how many words the filter has.
+    """
     return ((hashes >> _HALF) * np.uint64(words) >> _HALF).astype(np.int64)
 
 

@@ -125,7 +125,7 @@ class KeyFileWriter:
         (self._folder / FACTS).write_text(json.dumps(facts))
 
     def _buckets(self, part: int, hashes: hashing.Words) -> Iterator[tuple[int, int]]:
-        """Where each bucket of a part begins and ends in its sorted hashes."""
+        """Yield the begin and end of each bucket of a part in its sorted hashes."""
         inner = self._bits - self._part_bits
         firsts = [((part << inner) + number) << (64 - self._bits) for number in range(1, 1 << inner)]
         ends = np.searchsorted(hashes, np.array(firsts, np.uint64), side="left").tolist()
@@ -165,7 +165,7 @@ class KeyFileWriter:
 
 
 def _compared(column: pa.Array) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Whether each value is below the next, and equals it; nulls come last."""
+    """Return for each value True if it is below the next, and True if it equals it; nulls come last."""
     first, second = column.slice(0, len(column) - 1), column.slice(1)
     if pa.types.is_null(column.type):
         return np.zeros(len(first), np.bool_), np.ones(len(first), np.bool_)

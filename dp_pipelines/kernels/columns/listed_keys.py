@@ -1,6 +1,6 @@
 """A public list of keys: a column of Arrow for each part of the key, held once in each process.
 
-In: keys as they were declared, or columns of them. Out: the list as a sequence of tuples; its columns; where keys stand in it.
+In: keys as they were declared, or columns of them. Out: the list as a sequence of tuples; its columns; places of keys in it.
 Holds: a list has the same values in every process; it travels as compressed Arrow, or as the name of a file where workers see a
 folder of the driver's, and a process that has it already reads neither. Not covered: which keys may be listed
 (`query.PublicPartitions`).
@@ -77,8 +77,8 @@ class ListedKeys(Sequence[tuple[Any, ...]]):
         types = [set(map(type, column)) - {type(None)} for column in columns]
         if any(len(of_column) > 1 or not of_column <= _FAITHFUL for of_column in types):
             return listed
-        made = cls(columns)
-        return made if all(isinstance(column, pa.Array) for column in made._columns) else listed
+        result = cls(columns)
+        return result if all(isinstance(column, pa.Array) for column in result._columns) else listed
 
     @classmethod
     def of_arrays(cls, columns: Sequence[pa.Array]) -> "Sequence[tuple[Any, ...]]":
@@ -139,13 +139,15 @@ class ListedKeys(Sequence[tuple[Any, ...]]):
             places: of the columns.
             rows: of the keys.
         """
-        made = ListedKeys([gather.take(column, rows) for column in (self.declared_arrays[place] for place in places)])
-        made._declared = tuple(self._declared[place] for place in places)
-        return made
+        projected = ListedKeys(
+            [gather.take(column, rows) for column in (self.declared_arrays[place] for place in places)]
+        )
+        projected._declared = tuple(self._declared[place] for place in places)
+        return projected
 
     @property
     def with_other(self) -> "ListedKeys":
-        """The same keys, each followed by False, and last a key of nulls followed by True, which stands for all other keys.
+        """Return the same keys, each followed by False, and last a key of nulls followed by True, for all other keys.
 
         >>> ListedKeys([("north", None)]).with_other
         (('north', False), (None, False), (None, True))
@@ -154,9 +156,9 @@ class ListedKeys(Sequence[tuple[Any, ...]]):
             pa.concat_arrays([column, pa.nulls(1, column.type)]) if isinstance(column, pa.Array) else (*column, None)
             for column in self._columns
         ]
-        made = ListedKeys([*columns, pa.array(np.arange(len(self) + 1) == len(self))])
-        made._declared = (*self._declared, True)
-        return made
+        extended = ListedKeys([*columns, pa.array(np.arange(len(self) + 1) == len(self))])
+        extended._declared = (*self._declared, True)
+        return extended
 
     @functools.cached_property
     def in_order(self) -> "ListedKeys":
@@ -175,7 +177,7 @@ class ListedKeys(Sequence[tuple[Any, ...]]):
 
     @property
     def width(self) -> int:
-        """How many values a key has."""
+        """Return the number of values of a key."""
         return len(self._columns)
 
     def typed(self, names: Sequence[str], kinds: Sequence[pa.DataType]) -> list[pa.Array]:
@@ -239,7 +241,7 @@ class ListedKeys(Sequence[tuple[Any, ...]]):
         return tuple(keys.plain(column) if isinstance(column, pa.Array) else pa.nulls(0) for column in self._columns)
 
     def texts(self, names: Sequence[str]) -> Texts:
-        """The texts of long keys that are listed, by what stands for them in rows."""
+        """Return the texts of long listed keys, by the digests that replace them in rows."""
         texts: Texts = {}
         for column in self.arrays(names):
             if is_text(column.type):
@@ -247,10 +249,10 @@ class ListedKeys(Sequence[tuple[Any, ...]]):
         return texts
 
     def places(self, names: Sequence[str], kinds: Sequence[pa.DataType]) -> KeyPlaces:
-        """Where keys of some types stand in the list. It is sorted once in each process.
+        """Return the places of keys of some types in the list. It is sorted once in each process.
 
         Args:
-            names, kinds: as for `typed`; a column of no type, which is all null, counts as one of the type that is listed.
+            names, kinds: as for `typed`; a column without a type, which is all null, counts as one of the type that is listed.
 
         Raises:
             RequestError: as of `typed` and `arrays`.
@@ -268,7 +270,7 @@ class ListedKeys(Sequence[tuple[Any, ...]]):
 
     @functools.cached_property
     def digest(self) -> str:
-        """What names the list among those that a process holds."""
+        """Return the name of the list in the cache of a process."""
         return hashlib.blake2b(self._encoded(None), digest_size=32).hexdigest()
 
     def _encoded(self, compression: str | None) -> bytes:
@@ -347,14 +349,14 @@ def _of_file(digest: str, path: str) -> ListedKeys:
 def _held(digest: str, read: Callable[[], bytes]) -> ListedKeys:
     """The list with this digest: the one that the process holds, if it does."""
     with _LOCK:
-        held = _HELD.get(digest)
-        if held is None:
+        cached = _HELD.get(digest)
+        if cached is None:
             table = pa.ipc.open_stream(read()).read_all()
-            held = ListedKeys([keys.one_array(column) for column in table.columns])
-            held._declared = tuple(name.endswith("d") for name in table.column_names)
-            held.__dict__["digest"] = digest
-            _HELD[digest] = held
-        return held
+            cached = ListedKeys([keys.one_array(column) for column in table.columns])
+            cached._declared = tuple(name.endswith("d") for name in table.column_names)
+            cached.__dict__["digest"] = digest
+            _HELD[digest] = cached
+        return cached
 
 
 def _as_arrow(column: Sequence[object] | pa.Array) -> Sequence[object] | pa.Array:
@@ -366,7 +368,7 @@ def _as_arrow(column: Sequence[object] | pa.Array) -> Sequence[object] | pa.Arra
 
 
 def _is_faithful(kind: pa.DataType) -> bool:
-    """Whether declared values of a type become an array of a type that follows from the type alone, but for numbers."""
+    """Return True if the array type of declared values follows from their type alone; numbers are an exception."""
     if pa.types.is_timestamp(kind):
         return bool(kind.tz is None and kind.unit != "ns")
     texts = (pa.string(), pa.binary(), pa.bool_(), pa.date32(), pa.null())

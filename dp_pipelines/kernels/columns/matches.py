@@ -1,4 +1,4 @@
-"""Which rows of two tables have equal keys, and their pairs in slices of bounded size.
+"""Matches between two tables: the pairs of rows with equal keys, in slices of bounded size.
 
 In: the key columns of both tables, canonical and of the same types. Out: `Matches`: how many rows of the right table each row of
 the left one meets, and their pairs. Holds: keys are compared whole, never by a hash; a null meets nothing, not even
@@ -66,7 +66,7 @@ class Matches:
 
 
 def matches(left: Sequence[pa.Array], right: Sequence[pa.Array]) -> Matches:
-    """Which right rows each left row meets: those whose key columns are all equal, and none of them null.
+    """Return which right rows each left row meets: those whose key columns are all equal, and none of them null.
 
     Args:
         left, right: the key columns of the two tables, in the same order and of the same canonical types (`kernels.keys.plain`).
@@ -138,8 +138,8 @@ def _codes_of(column: pa.Array, most: int) -> tuple[keys.Codes, int]:
             if numbers.null_count:
                 numbers = pc.fill_null(numbers, low)
             return np.asarray(numbers.to_numpy(zero_copy_only=False), np.int64) - low, high - low + 1
-    codes, found = keys.codes_and_values(column)
-    return codes, max(len(found), 1)
+    codes, values = keys.codes_and_values(column)
+    return codes, max(len(values), 1)
 
 
 def _closer(codes: keys.Codes, number: int) -> tuple[keys.Codes, int]:
@@ -148,14 +148,14 @@ def _closer(codes: keys.Codes, number: int) -> tuple[keys.Codes, int]:
         return codes, number
     occurs = np.zeros(number, np.bool_)
     occurs[codes] = True
-    found = np.flatnonzero(occurs)
+    occurring = np.flatnonzero(occurs)
     ranks = np.empty(number, np.int64)
-    ranks[found] = np.arange(len(found))
-    return ranks[codes], len(found)
+    ranks[occurring] = np.arange(len(occurring))
+    return ranks[codes], len(occurring)
 
 
 def _without_null(columns: Sequence[pa.Array]) -> NDArray[np.bool_] | None:
-    """Which rows have no null in any column; None: all."""
+    """Return True for rows without a null in any column; None if there are no nulls."""
     sound = None
     for column in columns:
         if column.null_count:

@@ -62,8 +62,10 @@ def refuse_above(queries: Queries, budget: TotalBudget) -> None:
     Raises:
         BudgetError: it says what would fit.
     """
-    asked = {(name, item): value for name, query in queries.items() for item, value in stage.fixed_noise(query).items()}
-    if not asked or _cost(queries, budget, 1.0) <= budget.epsilon:
+    stddevs = {
+        (name, item): value for name, query in queries.items() for item, value in stage.fixed_noise(query).items()
+    }
+    if not stddevs or _cost(queries, budget, 1.0) <= budget.epsilon:
         return
     alone = all(
         {s.name for s in stage.released_statistics(query, ()).values()} <= set(stage.fixed_noise(query))
@@ -103,7 +105,7 @@ def _cost(queries: Queries, budget: TotalBudget, factor: float) -> float:
 
 
 def _records(queries: Queries, laws: Mapping[tuple[str, str], str], factor: float) -> list[MechanismRecord]:
-    made = []
+    records = []
     for (name, item), law in laws.items():
         query = queries[name]
         statistic = stage.released_statistics(query, ())[item]
@@ -111,8 +113,8 @@ def _records(queries: Queries, laws: Mapping[tuple[str, str], str], factor: floa
         multiplier = in_units(statistic, query, stage.fixed_noise(query)[item]) * factor
         multiplier /= math.sqrt(2) if law == "laplace" else 1.0
         scale = Fraction(math.ceil(multiplier * STEPS * SCALE_GRID), SCALE_GRID)
-        made.append(noise_record(name, item, law, scale, shape.ideally(STEPS)))
-    return made
+        records.append(noise_record(name, item, law, scale, shape.ideally(STEPS)))
+    return records
 
 
 def _rounded(value: float, *, up: bool = True) -> str:

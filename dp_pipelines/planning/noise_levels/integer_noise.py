@@ -44,14 +44,14 @@ FITTED = 256
 """Scales that are compared where no table is as large as `FINEST_STEPS` wants."""
 
 THIN = 0.005
-"""Below this sampling rate a plan that needs too large a table is told to raise it."""
+"""If a plan needs too large a table below this sampling rate, the error message advises a higher rate."""
 
 FINE = 8192
 """The last calibration moves both scales together in steps of 1/8192."""
 
 
 def searched(find: Callable[[], Real]) -> Real:
-    """What a search for noise finds, or its refusal with what to do about it."""
+    """Return the result of a search for noise, or raise its refusal with a hint."""
     try:
         return find()
     except BudgetError as error:
@@ -133,7 +133,7 @@ def _units(candidate: Candidate, item: str) -> int:
 
 
 def _fitting(law: str, multipliers: Sequence[float]) -> float:
-    """Of the largest scales of a law the one in whose whole steps these multipliers come nearest to what they are.
+    """Return the large scale of a law in whose whole steps these multipliers are closest to their values.
 
     Args:
         law: of the noise.
@@ -182,8 +182,8 @@ def _choices(
         ]
         finer += [m * FINEST for (n, i), m in multipliers.items() if i in chosen[n].sums and law == "gaussian"]
         finer += [m * FINEST_STEPS / units[key] for key, m in multipliers.items() if chosen[key[0]].laws[key[1]] == law]
-        wanted = max([TARGET_SCALE, *of_law, *finer])
-        scales[law] = wanted if wanted <= LARGEST_SCALE[law] else _fitting(law, of_law)
+        largest = max([TARGET_SCALE, *of_law, *finer])
+        scales[law] = largest if largest <= LARGEST_SCALE[law] else _fitting(law, of_law)
         if scales[law] > LARGEST_SCALE[law]:
             thin = [s for c in chosen.values() for s in c.sums.values() if s.rate is not None and s.rate < THIN]
             if thin and law == "gaussian":

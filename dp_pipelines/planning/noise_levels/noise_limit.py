@@ -72,9 +72,9 @@ def refuse_noise(
         while high / low > 1.02 and high < most:
             middle = math.sqrt(low * high)
             low, high = (middle, high) if most_noise(name, task, calibrate(middle)) > limit else (low, middle)
-        wanted = math.ceil(high * 100) / 100
+        needed = math.ceil(high * 100) / 100
         hint = (
-            f"epsilon {wanted:g} would be enough" if high < most else "no epsilon that protects anybody would be enough"
+            f"epsilon {needed:g} would be enough" if high < most else "no epsilon that protects anybody would be enough"
         )
         raise BudgetError(
             field=f"stages.{name}.fit.max_noise_multiplier",

@@ -1,4 +1,4 @@
-"""How much noise a plan gives to the sums of a training stage.
+"""The noise that a plan gives to the sums of a training stage.
 
 In: a planned stage. Out: the noise multiplier of each sum, and the largest. Not covered: the record of the sums
 (mechanisms.training_sums).
