@@ -136,7 +136,9 @@ def fine_log_moment(rate: float, mu: float, order: float) -> float:
 def test_that_sum_is_the_integral():
     with mpmath.workdps(30):
         for order in (2, 3, 16):
-            assert fine_log_moment(0.178, 5.0, order) == pytest.approx(float(true_log_moment(0.178, 5.0, order)), rel=1e-14)
+            assert fine_log_moment(0.178, 5.0, order) == pytest.approx(
+                float(true_log_moment(0.178, 5.0, order)), rel=1e-14
+            )
 
 
 @pytest.mark.parametrize("mu", [0.05, 0.2, 0.24, 0.5, 1.0, 2.5, 4.0, 5.0, 6.0, 10.0, 15.0])
