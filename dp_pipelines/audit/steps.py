@@ -176,7 +176,7 @@ def trials(
     vectors: ClippedVectors,
     with_unit: bool,
 ) -> Iterator[Trial]:
-    """Train models.
+    """Train models, some replays at a time, and yield each trial.
 
     Args:
         asked: the steps of the task.

@@ -60,7 +60,7 @@ class Bounded:
     pair_of_row: Positions | None = None
 
     def partitions_of_unit(self) -> Codes:
-        """For each kept (unit, partition), how many partitions its unit keeps."""
+        """Return for each kept (unit, partition) how many partitions its unit keeps."""
         unit = np.cumsum(self.first_of_unit) - 1
         return np.bincount(unit, minlength=0)[unit] if len(unit) else unit
 
@@ -137,7 +137,7 @@ def bound_rows(units: Codes, number_of_units: int, partitions: Keys, rows: RowOr
 
 
 def hash_pairs(unit_hashes: Words, partition_hashes: Words) -> Words:
-    """The keyed hash of (unit, partition) out of the keyed hashes of both."""
+    """Return the keyed hash of (unit, partition) out of the keyed hashes of both."""
     together = partition_hashes << np.uint64(1)
     together |= partition_hashes >> np.uint64(63)
     together ^= unit_hashes
@@ -147,7 +147,7 @@ def hash_pairs(unit_hashes: Words, partition_hashes: Words) -> Words:
 def _sorted_by_pair(
     units: Codes, number_of_units: int, partitions: Keys, hashes: Words
 ) -> tuple[Positions, Codes | Words]:
-    """Positions sorted by unit, then hash of the pair, then partition; and their units.
+    """Return positions sorted by unit, then hash of the pair, then partition; and their units.
 
     Unit, leading bits of the hash and position are packed into one word, since sorting words is several times faster than
     sorting by several keys. Where different partitions of a unit agree in those bits, the unit is sorted again in full.
@@ -177,7 +177,7 @@ def _sorted_by_pair(
 
 
 def _sorted_in_full(positions: Positions, units: Codes, partitions: Keys, hashes: Words) -> Positions:
-    """The given positions sorted by unit, whole hash of the pair and, where two hashes are equal, the keys themselves."""
+    """Return the given positions sorted by unit, whole hash of the pair and, where two hashes are equal, the keys themselves."""
     by_unit, by_hash, by_code = units[positions], hashes[positions], partitions.codes[positions]
     order = np.lexsort((by_code, by_hash, by_unit))
     if _tied(by_unit[order], by_hash[order], different=by_code[order]).any():
@@ -186,7 +186,7 @@ def _sorted_in_full(positions: Positions, units: Codes, partitions: Keys, hashes
 
 
 def _sorted_by_hash(groups: Codes, number_of_groups: int, hashes: Words) -> Positions:
-    """Positions sorted by group, then by hash; those of one hash in their order.
+    """Return positions sorted by group, then by hash; those of one hash in their order.
 
     As in `_sorted_by_pair`, words are sorted that hold group, leading bits of the hash and position; where different hashes of
     a group agree in those bits, all are sorted in full.
@@ -239,7 +239,7 @@ def _unlike(
     positions: Positions,
     alike: Callable[[Positions, Positions], Flags],
 ) -> Positions:
-    """Return those tied items that are tied with a row of other content. Items tied with each other are adjacent."""
+    """Return the places of tied items that are tied with a row of other content. Items tied with each other are adjacent."""
     follows = (groups[items[1:]] == groups[items[:-1]]) & (hashes[items[1:]] == hashes[items[:-1]])
     places = positions[items]
     differs = follows & ~alike(places[1:], places[:-1])
@@ -263,7 +263,7 @@ def _tied(groups: Codes, hashes: Words, different: Codes | None = None) -> Flags
 
 
 def _first_of_each(groups: Codes | Words, most: int) -> tuple[Flags, Flags]:
-    """For sorted group codes: which items are among the first `most` of their group, and which begin one."""
+    """Return for sorted group codes which items are among the first `most` of their group, and which begin one."""
     first, begins = np.ones(len(groups), np.bool_), np.ones(len(groups), np.bool_)
     np.not_equal(groups[most:], groups[:-most], out=first[most:])
     np.not_equal(groups[1:], groups[:-1], out=begins[1:])
@@ -271,7 +271,7 @@ def _first_of_each(groups: Codes | Words, most: int) -> tuple[Flags, Flags]:
 
 
 def _ranges(starts: Positions, sizes: Positions) -> Positions:
-    """The concatenation of range(start, start + size) over all starts."""
+    """Return the concatenation of range(start, start + size) over all starts."""
     ends = np.cumsum(sizes)
     total = int(ends[-1]) if len(ends) else 0
     return np.arange(total) + np.repeat(starts - (ends - sizes), sizes)
@@ -290,7 +290,7 @@ class KeptPairs:
     first_of_unit: Flags
 
     def among(self, stay: Flags) -> "KeptPairs":
-        """Those of some of the partial aggregates, which are all that is left of these.
+        """Return the pairs in those partial aggregates that stay.
 
         >>> pairs = KeptPairs(rows=np.array([0, 1, 0, 2]), first_of_unit=np.array([True, False, False, True]))
         >>> left = pairs.among(np.array([False, True, True]))

@@ -79,7 +79,7 @@ class ClippedVectors:
         return self._together(self.parts or (Fraction(1),), Fraction(0))
 
     def together(self, steps: int, rounding: Fraction) -> Fraction:
-        """The square of how far one unit moves all sums together, in steps of the noise that each draws anew.
+        """Return the square of how far one unit moves all sums together, in steps of the noise that each draws anew.
 
         The noise of earlier sums follows from what was published and what their units add: where a unit comes or leaves, it moves
         later sums too, and is rounded anew in each (docs/proofs/correlated_noise.md).
@@ -97,7 +97,7 @@ class ClippedVectors:
         return self._together([Fraction(own) for own in self.steps_of_sums(steps)], rounding)
 
     def _together(self, norms: Sequence[Fraction], rounding: Fraction) -> Fraction:
-        """The same for the norm in each sum; one norm, where it is the same in all, however many there are."""
+        """Return `together` for the norm in each sum; a single norm counts for all sums."""
         apart = self.separation or 1
         full = self._reached(len(self.coefficients), rounding)
         columns = []
@@ -135,7 +135,7 @@ class ClippedVectors:
 
     @property
     def name(self) -> str:
-        """A name that two descriptions share only if they are the same."""
+        """Return a name that two descriptions share only if they are the same."""
         over = "" if self.rate == 1 else f" over a sample of {self.rate!r} of the units"
         if self.separation is not None:
             over = f" over one of {self.separation} groups of units"

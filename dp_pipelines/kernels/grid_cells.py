@@ -47,16 +47,16 @@ class Points:
 
     @property
     def finest(self) -> "Points":
-        """The cells from which these can be computed: counts do not depend on how many values there should be."""
+        """Return the cells from which these can be computed: counts do not depend on how many values there should be."""
         return dataclasses.replace(self, numbers=0)
 
     @property
     def name(self) -> str:
-        """The points in words, the same for the same points only."""
+        """Return the points in words, the same for the same points only."""
         return f"{self.steps} steps of [{self.low!r}, {self.high!r}], {self.numbers} values"
 
     def of(self, column: pa.Array) -> pa.Array:
-        """The point nearest to each value of a column of numbers."""
+        """Return the point nearest to each value of a column of numbers."""
         values, nulls = numbers_and_nulls(column)
         # Halves, so that a range of almost all numbers does not overflow.
         part = (np.clip(values, self.low, self.high) / 2 - self.low / 2) / (self.high / 2 - self.low / 2)
@@ -86,6 +86,6 @@ class Points:
         return np.minimum(places, self.steps)
 
     def value(self, part: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The number at a part of the way from the lowest to the highest point."""
+        """Return the number at a part of the way from the lowest to the highest point."""
         values: NDArray[np.float64] = np.clip(self.low * (1 - part) + self.high * part, self.low, self.high)
         return values

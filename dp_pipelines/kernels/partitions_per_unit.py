@@ -24,7 +24,7 @@ MOST_ROWS = 2**31 - 1
 
 
 def partitions_of_units(wire: pa.Table, layout: Layout, salt: int) -> pa.Table:
-    """One row for each unit.
+    """Return one row for each unit.
 
     Args:
         wire: all (reduced) wire rows of the units of a shard.

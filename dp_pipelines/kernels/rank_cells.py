@@ -41,17 +41,17 @@ class Around:
 
     @property
     def finest(self) -> "Around":
-        """The cells from which these can be computed: quantiles over the same candidates share their counts."""
+        """Return the cells from which these can be computed: quantiles over the same candidates share their counts."""
         return dataclasses.replace(self, part=0, whole=1)
 
     @property
     def name(self) -> str:
-        """The cells and the quantile in words."""
+        """Return the cells and the quantile in words."""
         short = hashlib.sha256(repr(self.candidates).encode()).hexdigest()[:16]
         return f"{len(self.candidates)} candidates, quantile {self.part}/{self.whole}, {short}"
 
     def of(self, column: pa.Array) -> pa.Array:
-        """The cell of each value of a column of numbers."""
+        """Return the cell of each value of a column of numbers."""
         values, nulls = numbers_and_nulls(column)
         edges = np.array(self.candidates)
         # Candidates below the value, and candidates at or below it: equal where it is none of them.
@@ -63,7 +63,7 @@ class Around:
         check_value_type(kind, column)
 
     def scores(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Minus the distance of each candidate's rank from the quantile, times `whole`.
+        """Return minus the distance of each candidate's rank from the quantile, times `whole`.
 
         That is -|(whole - part) less - part more|, of the values below and above the candidate.
 

@@ -48,12 +48,12 @@ class Shape:
 
     @property
     def l2_squared(self) -> int:
-        """The square of the L2 norm of all change, in units."""
+        """Return the square of the L2 norm of all change, in units."""
         # Hoelder: the squares add up to at most the largest times the sum.
         return self.per_coordinate * self.in_total if self.squares is None else self.squares
 
     def steps(self, step: int, *, joined: bool = False) -> LatticeSteps:
-        """The change in steps of `step` fine lattice steps.
+        """Return the change in steps of `step` fine lattice steps.
 
         Args:
             step: fine lattice steps.
@@ -84,7 +84,7 @@ class Shape:
         )
 
     def in_groups(self, most: int | None, groups: int | None) -> "Shape":
-        """The change of sums over groups of the integers that this is about (docs/proofs/rollup.md, lemma 1).
+        """Return the change of sums over groups of the integers that this is about (docs/proofs/rollup.md, lemma 1).
 
         Args:
             most: integers in one group, at most; None: any number.
@@ -103,7 +103,7 @@ class Shape:
         )
 
     def in_tables(self, times: int) -> "Shape":
-        """The change of several tables side by side, each of other rows of the unit (docs/proofs/parties.md, lemma 1).
+        """Return the change of several tables side by side, each of other rows of the unit (docs/proofs/parties.md, lemma 1).
 
         Args:
             times: in how many of them the unit may have rows.
@@ -122,7 +122,7 @@ class Shape:
         return self.squares is None and self.per_coordinate == self.in_total > 1
 
     def ideally(self, steps: int, units: int = 1) -> LatticeSteps:
-        """The change where so many units are so many steps exactly, and rounding adds nothing: to compare plans with.
+        """Return the change if so many units are so many steps exactly, and rounding adds nothing: to compare plans with.
 
         Args:
             steps: of the lattice of a release.
@@ -134,7 +134,7 @@ class Shape:
         return LatticeSteps(l0=self.coordinates, linf=linf, l1=l1, l2_squared=self.l2_squared * steps**2)
 
     def _joined(self, steps: Fraction) -> LatticeSteps:
-        """The change where one unit of it is so many steps, and rounding is to the next one (lemma 6c)."""
+        """Return the change if one unit of it is so many steps, and rounding is to the next one (lemma 6c)."""
         most = self.per_coordinate
         linf, l1 = math.ceil(most * steps), most * math.ceil(steps)
         l2_squared = linf**2
@@ -150,7 +150,7 @@ class Shape:
 
 
 def _root_above(square: int) -> int:
-    """The square root, rounded up.
+    """Return the square root, rounded up.
 
     >>> _root_above(16), _root_above(17)
     (4, 5)

@@ -26,7 +26,7 @@ UNSIGNED = (pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64())
 
 
 def shard_numbers(columns: Sequence[pa.Array], salt: int, shards: int) -> NDArray[np.uint16]:
-    """The shard of each row, from its key columns.
+    """Return the shard of each row, from its key columns.
 
     Args:
         columns: plain key columns of equal length.
@@ -55,7 +55,7 @@ def slices(
     hashes: hashing.Words | None = None,
     travels: NDArray[np.bool_] | None = None,
 ) -> Iterator[tuple[int, pa.Table]]:
-    """A table cut by shard: (shard, rows of it), in the order of shards, those with rows only; each fits into an element.
+    """Yield a table cut by shard: (shard, rows of it), in the order of shards, only those with rows; each fits into an element.
 
     Args:
         table: with the key columns.
@@ -91,7 +91,7 @@ def _settled(kind: pa.DataType) -> bool:
 
 
 def joined(tables: Sequence[pa.Table]) -> pa.Table:
-    """Tables of one shard, or of one place, as one.
+    """Join tables of one shard, or of one place.
 
     Args:
         tables: at least one, of the same columns.
@@ -123,7 +123,7 @@ def joined(tables: Sequence[pa.Table]) -> pa.Table:
 
 
 def _key_type(kind: pa.DataType) -> pa.DataType:
-    """The plain type of a column, or of the values of its lists."""
+    """Return the plain type of a column, or of the values of its lists."""
     return keys.plain_type(kind.value_type if pa.types.is_list(kind) else kind)
 
 
@@ -132,7 +132,7 @@ def _signed(kinds: set[pa.DataType]) -> bool:
 
 
 def narrow(table: pa.Table) -> pa.Table:
-    """The same rows with integers as narrow as their values allow: less to gather, and less to hold until the shard is read.
+    """Return the same rows with integers as narrow as their values allow, to save memory until the shard is read.
 
     Integers of all widths hash alike, and `joined` widens them where tables differ. No sign is lost or gained.
 
@@ -171,7 +171,10 @@ def pieces(table: pa.Table, most: int = ELEMENT_BYTES) -> Iterator[pa.Table]:
 
 
 def _plain_offsets(table: pa.Table) -> pa.Table:
-    """The same table with offsets of 32 bits, which suffice for a piece: all pieces have one type, whatever their rows hold."""
+    """Return the same table with offsets of 32 bits, which are enough for a piece.
+
+    All pieces then have one type, whatever their rows hold.
+    """
     for index, field in enumerate(table.schema):
         kind = keys.plain_type(field.type) if long_text.is_text(field.type) else field.type
         if (pa.types.is_list(kind) or pa.types.is_large_list(kind)) and long_text.is_text(kind.value_type):
@@ -183,7 +186,7 @@ def _plain_offsets(table: pa.Table) -> pa.Table:
 
 
 def compact(table: pa.Table, spare: int = SMALL_DICTIONARY) -> pa.Table:
-    """The same rows with dictionaries that hold little more than these rows need.
+    """Return the same rows with dictionaries that hold little more than these rows need.
 
     Args:
         table: with or without dictionaries.

@@ -59,7 +59,7 @@ KEYS_OF_A_PLACE = 2**20
 
 
 def shards(input_bytes: int, slots: int = 1) -> int:
-    """Into how many shards of units an input is cut.
+    """Return the number of shards of units into which an input is cut.
 
     Each batch is cut into a piece for every shard, so many shards mean many small pieces, and few shards mean large ones to hold
     in memory: a square root keeps both moderate, until a shard would be larger than `GROUP_BYTES`.
@@ -78,7 +78,7 @@ def shards(input_bytes: int, slots: int = 1) -> int:
 
 
 def places(shards: int) -> int:
-    """In how many places partitions are merged and released, when units are in so many shards.
+    """Return the number of places in which partitions are merged and released, given the number of shards of units.
 
     >>> places(1), places(100), places(MOST_SHARDS)
     (8, 13, 1024)
@@ -87,7 +87,7 @@ def places(shards: int) -> int:
 
 
 def key_places(keys: int) -> int:
-    """In how many places a list of so many keys that is sorted on disk is released, at least.
+    """Return the least number of places in which a list of so many keys that is sorted on disk is released.
 
     >>> key_places(4), key_places(125_000_000), key_places(2**32)
     (1, 120, 1024)
@@ -105,7 +105,7 @@ def gathered_bytes(shards: int) -> int:
 
 
 def gathered_columns_bytes(shards: int, columns: int) -> int:
-    """The same where rows have so many columns, each of which costs something in every piece: more, up to `MOST_WIDE`.
+    """Return `gathered_bytes` for rows with many columns, each of which costs something in every piece: up to `MOST_WIDE`.
 
     >>> gathered_columns_bytes(100, 20), gathered_columns_bytes(100, 5), gathered_columns_bytes(100, 50)
     (32768000, 13107200, 41943040)

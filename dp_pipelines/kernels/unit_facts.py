@@ -71,31 +71,34 @@ class UnitCells:
 
     @property
     def before_clamped(self) -> int:
-        """Coordinates of whole units and of rows: whole or not, then for each cell the part kept, then the part cut off."""
+        """Return the number of coordinates of whole units and of rows.
+
+        They are: whole or not, then for each cell the part kept, then the part cut off.
+        """
         return 2 + 2 * len(self.edges)
 
     @property
     def before_pairs(self) -> int:
-        """Coordinates before those of partitions: for each clamped column below, within and above."""
+        """Return the number of coordinates before those of partitions: for each clamped column below, within and above."""
         return self.before_clamped + 3 * self.clamped
 
     @property
     def before_sums(self) -> int:
-        """Coordinates before those of amounts: for each cell of partitions the part kept, then the part cut off."""
+        """Return the number of coordinates before those of amounts: for each cell of partitions the part kept, then cut off."""
         return self.before_pairs + 2 * len(self.pairs)
 
     @property
     def before_facts(self) -> int:
-        """Coordinates before those of facts: for each sum and each cell of amounts the part kept, then the part cut off."""
+        """Return the number of coordinates before those of facts: for each sum and cell of amounts the parts kept and cut off."""
         return self.before_sums + 2 * len(self.amounts) * self.sums
 
     @property
     def l2_squared(self) -> int:
-        """The square of the L2 norm of one unit's vector: at most one for each group (docs/proofs/kept.md)."""
+        """Return the square of the L2 norm of one unit's vector: at most one for each group (docs/proofs/kept.md)."""
         return 2 + self.clamped + bool(self.pairs) + self.sums + self.facts
 
     def counted_pairs(self, layout: Layout) -> Layout | None:
-        """The layout by which a unit's partitions are counted, one row of each; None where they are not.
+        """Return the layout by which a unit's partitions are counted, one row of each; None if they are not counted.
 
         Args:
             layout: the bounds.
@@ -107,7 +110,7 @@ class UnitCells:
 
 
 def row_hashes(table: pa.Table, columns: Sequence[str], salt: int) -> Words:
-    """The keyed hash of each row's content, nested columns left out.
+    """Return the keyed hash of each row's content, nested columns left out.
 
     Args:
         table: rows.
@@ -144,7 +147,7 @@ def of_amount(index: int) -> str:
 
 
 def reduce_frequent(wire: pa.Table, layout: Layout, salt: int, cells: UnitCells) -> list[Hashed]:
-    """The same rows, those of units with many of them reduced: see `contributions.reduce_frequent`."""
+    """Return the same rows, those of units with many of them reduced: see `contributions.reduce_frequent`."""
     hashes = contributions.unit_hashes(wire, layout, salt)
     frequent = contributions.frequent_rows(wire, layout, hashes)
     if not frequent.any():
@@ -154,7 +157,7 @@ def reduce_frequent(wire: pa.Table, layout: Layout, salt: int, cells: UnitCells)
 
 
 def reduce(wire: pa.Table, layout: Layout, salt: int, cells: UnitCells) -> pa.Table:
-    """The kept rows of a wire table, of which the first of each unit carries its number of rows, and so for each pair.
+    """Return the kept rows of a wire table. The first row of a unit, and of each pair, carries the number of rows.
 
     Where partitions are counted, one row stays of each that may count.
     """
@@ -296,7 +299,7 @@ def _totals(codes: Codes, numbers: Codes, size: int) -> Codes:
 
 
 def _of_pairs(wire: pa.Table, kept: Contributions, units: Codes) -> Codes:
-    """The number of rows of each kept (unit, partition), those among them that were not kept."""
+    """Return the number of rows of each kept (unit, partition), those among them that were not kept."""
     pairs = units * np.int64(len(kept.partitions)) + kept.partitions.codes
     firsts = pairs[kept.bounded.rows[kept.bounded.starts]]
     order = np.argsort(firsts)
@@ -311,7 +314,7 @@ def _of_pairs(wire: pa.Table, kept: Contributions, units: Codes) -> Codes:
 
 
 def facts_of_rows(table: pa.Table, units: Sequence[str], hashes: Words, facts: NDArray[np.bool_]) -> pa.Table:
-    """Facts about rows as they travel: the unit's columns u0.., the row's hash h, and the facts as words f0...
+    """Return facts about rows as they travel: the unit's columns u0.., the row's hash h, and the facts as words f0...
 
     Args:
         table: rows with the unit's columns; those without a unit are left out.
@@ -369,7 +372,7 @@ def first_rows(travelling: pa.Table) -> pa.Table:
 
 
 def vectors_of_facts(first: pa.Table, cells: UnitCells) -> Vectors:
-    """One vector for each unit out of its first row: for each fact one, where it holds or where it does not.
+    """Return one vector for each unit out of its first row: for each fact a one where it holds, or where it does not.
 
     Args:
         first: what `first_rows` gave.

@@ -29,7 +29,7 @@ class AppearingSizes:
 
     @property
     def words(self) -> str:
-        """Both in words.
+        """Return both sizes in words.
 
         >>> AppearingSizes(67, 40).words
         'half of the groups of 67 users appear, one in a thousand of 40'
@@ -37,7 +37,7 @@ class AppearingSizes:
         return f"half of the groups of {self.half:,} users appear, one in a thousand of {self.rarely:,}"
 
     def to_json(self) -> dict[str, Any]:
-        """JSON values."""
+        """Return the sizes as JSON values."""
         return {"half": self.half, "thousandth": self.rarely, "words": self.words}
 
     def warning(self, expected: float | None) -> dict[str, Any] | None:
@@ -57,7 +57,7 @@ class AppearingSizes:
 
 
 def appearing(stage: StagePlan) -> AppearingSizes | None:
-    """From which size on groups of a stage appear; None where none is selected by its size, or the run chooses bounds first.
+    """Return from which size groups of a stage appear; None if none is selected by its size, or the run chooses bounds first.
 
     Args:
         stage: calibrated.
@@ -77,7 +77,7 @@ def appearing(stage: StagePlan) -> AppearingSizes | None:
 
 
 def _coin(epsilon: float, delta: float) -> int:
-    """The smallest number of units with which a coin publishes a group one time in a thousand."""
+    """Return the smallest number of units with which a coin publishes a group one time in a thousand."""
     low, high = 0, truncated_geometric.half_keep_users(epsilon, delta)
     while high - low > 1:
         middle = (low + high) // 2

@@ -30,7 +30,7 @@ GAIN = 2e-4
 
 
 def search(queries: Queries, shares: Mapping[str, float], budget: TotalBudget, split: Split) -> Calibrated:
-    """Choices for all stages (for round 1), with the smallest expected error among the candidates.
+    """Return choices for all stages (for round 1), with the smallest expected error among the candidates.
 
     Raises:
         BudgetError: where the budget cannot be met.
@@ -50,7 +50,7 @@ def search(queries: Queries, shares: Mapping[str, float], budget: TotalBudget, s
 
 
 def _improved(plan: ChosenPlan, options: Mapping[str, list[Candidate]]) -> ChosenPlan:
-    """Each stage in turn takes the candidate that is best with those of the others."""
+    """Return a plan in which each stage in turn takes the candidate that is best with those of the others."""
     for _ in range(1 if len(options) == 1 else 2):
         for name, of_stage in options.items():
             plan.take(name, min(of_stage, key=functools.partial(plan.score_with, name)))
@@ -58,7 +58,7 @@ def _improved(plan: ChosenPlan, options: Mapping[str, list[Candidate]]) -> Chose
 
 
 def candidates(query: Query, share: float, budget: TotalBudget) -> Iterator[Candidate]:
-    """The ways to run a stage in which all released statistics have one law."""
+    """Return the ways to run a stage in which all released statistics have one law."""
     kind = kind_of(query)
     families = tuple(dict.fromkeys(m.family for _, m in query.sorted_metrics)) if kind.centres else ()
     centred = tuple(family for family in families if family and centring_pays(query, family))

@@ -110,7 +110,7 @@ def parties_to_json(queries: Mapping[str, Query]) -> dict[str, Any]:
 
 
 def windows_to_json(windows: Windows) -> dict[str, Any]:
-    """Everything that a declaration of windows says."""
+    """Return a declaration of windows as JSON values."""
     return {**dataclasses.asdict(windows), "first": str(windows.first), "size": windows.size_micros}
 
 
@@ -167,7 +167,7 @@ def _typed(value: Any) -> Any:
 
 
 def sums_to_json(stage: StagePlan, share: float, task: TrainModel | None) -> dict[str, Any]:
-    """A stage of clipped sums as `plan --json` shows it: steps, what teachers answer, or what prepares them."""
+    """Describe a stage of clipped sums as `plan --json` shows it: steps, answers of teachers, or releases before them."""
     (vectors,) = stage.sums
     described: dict[str, Any] = {
         "name": stage.name,
@@ -217,7 +217,7 @@ def _of_groups(rounds: Rounds) -> dict[str, Any]:
 
 
 def stage_to_json(stage: StagePlan, share: float, expect: "Expectation | None") -> dict[str, Any]:
-    """A stage as `plan --json` shows it."""
+    """Return a stage as `plan --json` shows it."""
     noises = {s.name: n for s, n in zip(stage.statistics, stage.noises, strict=True) if n is not None}
     metrics = {}
     for name, metric in stage.query.metrics.items():
@@ -420,7 +420,7 @@ def _constant_stddev(stage: StagePlan, metric: Metric) -> float | None:
 
 
 def _guess(stage: StagePlan, metric: Metric, expect: "Expectation | None") -> tuple[float, float | None] | None:
-    """The expected error in a partition of the declared size, with values that are spread evenly over their range."""
+    """Return the expected error in a partition of the declared size, with values that are spread evenly over their range."""
     over_cells = any(statistic.width for statistic in metric.statistics(stage.basis(metric)))
     if expect is None or expect.rows_per_partition is None or over_cells:
         return None

@@ -250,7 +250,7 @@ class ChosenPlan:
 
     @property
     def score(self) -> float:
-        """The weighted logarithms of its expected errors; infinite where the budget cannot be met."""
+        """Return the weighted logarithms of its expected errors; infinite where the budget cannot be met."""
         if self._score is None:
             name, candidate = next(iter(self.chosen.items()))
             self._score = self._score_with(name, self._errors.addends(name, candidate))

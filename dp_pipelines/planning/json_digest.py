@@ -32,7 +32,7 @@ class LongList:
 
 
 def keys_to_json(keys: Keys) -> "list[list[str]] | LongList":
-    """Public keys as JSON values, with their types, so that 1 and "1" give different digests. Their order gives no other.
+    """Return public keys as JSON values, with their types, so that 1 and "1" give different digests. Their order gives no other.
 
     >>> keys_to_json([("south", 1), ("north", 1)])
     [["str:'north'", 'int:1'], ["str:'south'", 'int:1']]
@@ -76,7 +76,7 @@ def sha256(content: Any) -> str:
 
 
 def _pieces(keys: Keys) -> Iterator[bytes]:
-    """The text of a list without its brackets, in pieces that a comma joins."""
+    """Yield the text of a list without its brackets, in pieces that a comma joins."""
     for begin in range(0, len(keys), AT_ONCE):
         if isinstance(keys, ListedKeys):
             pieces = [_texts(column[begin : begin + AT_ONCE]) for column in keys.declared_arrays]

@@ -18,7 +18,7 @@ from dp_pipelines.query.train_model import TrainModel
 
 
 def in_words(asked: Query | TrainModel) -> list[str]:
-    """The limits of what a stage asks for.
+    """Return the limits of what a stage asks for.
 
     >>> from dp_pipelines import ContributionBounds, Sum
     >>> query = Query(privacy_unit="customer", partition_by=["airport", "week"],
@@ -47,7 +47,7 @@ def weighting(task: TrainModel) -> str:
 
 
 def groups(by: EvaluationGroups) -> str:
-    """By which groups a model is evaluated, in words."""
+    """Return in words the groups by which a model is evaluated."""
     return f"{by.column}: {', '.join(str(value) for value in by.groups)}; {OTHERS}"
 
 

@@ -67,7 +67,7 @@ def refuse_paid(stage: str, payment: Payment | None) -> None:
 
 
 def unreleased(stages: Iterable[tuple[str, Payment | None]]) -> list[str]:
-    """The stages that the runs of these stages pay for, and that nothing in this process has released.
+    """Return the stages that the runs of these stages pay for, and that nothing in this process has released.
 
     Args:
         stages: as for `pay`.

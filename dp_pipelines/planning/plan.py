@@ -206,7 +206,7 @@ class Plan:
         return FrozenMapping(stages)
 
     def _part(self, number: int) -> Fraction:
-        """The part of a round over the smallest part, for which choices are calibrated."""
+        """Return the part of a round over the smallest part, for which choices are calibrated."""
         return rounds.ratio(self.split, self.runs, number)
 
     def _stated(self, stages: Mapping[str, StagePlan], statement: dict[str, Any]) -> FrozenMapping[StagePlan]:
@@ -218,7 +218,7 @@ class Plan:
         return FrozenMapping({name: dataclasses.replace(stage, payment=payment) for name, stage in stages.items()})
 
     def statement(self) -> dict[str, Any]:
-        """The budget and what the plan costs, for a manifest."""
+        """Return the budget and the cost of the plan, for a manifest."""
         budget = {"epsilon": self.epsilon, "delta": self.delta, "runs": self.runs}
         return {
             "plan": self.digest,
@@ -232,7 +232,7 @@ class Plan:
         return {"epsilon": budget.cost(records, runs=runs), "delta": budget.allowed_delta(records, runs)}
 
     def round(self, number: int) -> Round:
-        """One run: its stages, its records and what it costs alone. The ledger gives the number, and keeps it on retry.
+        """Return one run: its stages, its records and its cost alone. The ledger chooses the number, and keeps it on retry.
 
         Args:
             number: from 1 to `runs`. With a constant split all rounds are the same.
@@ -253,7 +253,7 @@ class Plan:
         return self._rounds[number]
 
     def charged(self, number: int) -> tuple[MechanismRecord, ...]:
-        """The records of one run with which the total was composed; `round` has those that its stages carry.
+        """Return the records of one run with which the total was composed; `round` has those that its stages carry.
 
         Args:
             number: from 1 to `runs`.
@@ -276,15 +276,15 @@ class Plan:
 
     @property
     def mechanisms(self) -> tuple[MechanismRecord, ...]:
-        """All records of one run: of round 1, where the split is not constant."""
+        """Return all records of one run: of round 1, if the split is not constant."""
         return self._groups[0][0]
 
     def all_mechanisms(self) -> tuple[tuple[tuple[MechanismRecord, ...], int], ...]:
-        """All records of all runs: groups of records, and how often each group runs."""
+        """Return all records of all runs: groups of records, and how often each group runs."""
         return self._groups
 
     def __getitem__(self, asked: str | tuple[str, int]) -> StagePlan:
-        """A stage, ready to run: `plan["weekly"]`; of a plan for several runs `plan["weekly", 2]` for the second one.
+        """Return a stage, ready to run: `plan["weekly"]`; for a plan of several runs `plan["weekly", 2]` is the second one.
 
         Raises:
             RequestError: there is no such stage or run, or the plan is for several runs and it is not said which.
@@ -304,7 +304,7 @@ class Plan:
 
     @functools.cached_property
     def digest(self) -> str:
-        """SHA-256 over everything that the plan fixes, in hexadecimal digits."""
+        """Return SHA-256 over everything that the plan fixes, in hexadecimal digits."""
         content = {
             "format": FORMAT,
             "budget": [self.epsilon, self.delta, self.runs],
@@ -349,7 +349,7 @@ class Plan:
         split: Split = "constant",
         expect: Expectation | None = None,
     ) -> "Plan":
-        """The plan with the same arguments and stored choices, without searching: accounted for anew.
+        """Return the plan with the same arguments and stored choices, without searching: accounted for anew.
 
         Raises:
             RequestError: the choices are not of this query, or cost more than the budget.
@@ -404,7 +404,7 @@ class Plan:
         }
 
     def __str__(self) -> str:
-        """The budget, and the noise of each number."""
+        """Return the budget, and the noise of each number."""
         from dp_pipelines.planning.plan_text import plan_text  # for people alone
 
         shown_plan = {
@@ -449,7 +449,7 @@ class Plan:
 
 
 def _share(name: str, asked: Query | TrainModel, given: Any, rule: Sharing) -> float:
-    """The share that is given, or the default of the rule."""
+    """Return the share that is given, or the default of the rule."""
     if given is not None:
         return checks.number(given, f"shares.{name}", above=0, below=1e6)
     return rule.best if isinstance(asked, Query) and asked.best is not None else 1.0

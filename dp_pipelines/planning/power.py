@@ -195,7 +195,7 @@ class _Guess:
 
 
 def _stddev(stage: StagePlan, name: str) -> float:
-    """The deviation of the noise of a sum."""
+    """Return the deviation of the noise of a sum."""
     (statistic,) = stage.query.metrics[name].statistics(stage.basis(stage.query.metrics[name]))
     noise = stage.noises[stage.statistics.index(statistic)]
     assert noise is not None
@@ -214,7 +214,7 @@ def _declared(moments: ArmMoments, query: Query, said: Mapping[str, Sequence[flo
 
 
 def _guess(total: Statistic, rows: int, expect: Expectation) -> Typical | None:
-    """A total of values that are spread evenly, over rows whose number has a geometric law."""
+    """Return a guess about a total: values are spread evenly, over rows whose number has a geometric law."""
     lattice = total.lattice
     if isinstance(lattice, SummandLattice):
         width = lattice.high - lattice.low

@@ -72,16 +72,16 @@ class Reserved(Shape):
     """
 
     def steps(self, step: int, *, joined: bool = False) -> LatticeSteps:
-        """Not on a lattice that is known: see `ideally`."""
+        """Raise an error: the lattice is not known yet; see `ideally`."""
         raise AssertionError("the lattice follows from the bound on partitions, which is not chosen yet")
 
     def rounding(self, law: str) -> float:
-        """Not what rounding adds, which is nothing: so fine that whole steps fit the other candidates, to a thirtieth."""
+        """Return 0.5: steps are then so fine that they fit the other candidates to a thirtieth. Rounding adds nothing."""
         return 0.5
 
 
 def reserved(shape: Shape, candidates: Sequence[int]) -> Reserved:
-    """The shape of which records hold for all candidates.
+    """Return the shape of which records hold for all candidates.
 
     Args:
         shape: with the largest candidate; changes that are whole units.
@@ -101,7 +101,7 @@ def reserved(shape: Shape, candidates: Sequence[int]) -> Reserved:
 
 
 def steps_at(whole: Shape, law: str, steps: int, shape: Shape) -> int:
-    """The release steps of one unit of change with one candidate.
+    """Return the release steps of one unit of change with one candidate.
 
     Args:
         whole: the reserved shape.
@@ -120,5 +120,5 @@ def steps_at(whole: Shape, law: str, steps: int, shape: Shape) -> int:
 
 
 def at_middle(candidates: Sequence[int], law: str) -> float:
-    """The noise with a middling bound, as a part of that with the largest candidate: to compare plans by."""
+    """Return the noise with a middling bound, as a part of that with the largest candidate: to compare plans by."""
     return float((candidates[0] / candidates[-1]) ** (POWERS[law] / 2))

@@ -42,7 +42,7 @@ class _Scales:
 
 
 def with_partitions(stage: StagePlan, partitions: int | None, rows: int | None = None) -> StagePlan:
-    """The stage with these bounds on the contributions of a unit; bounds of values may still be open.
+    """Return the stage with these bounds on the contributions of a unit; bounds of values may still be open.
 
     Args:
         stage: a stage of a plan with a bound that is to be chosen.
@@ -70,7 +70,7 @@ def with_partitions(stage: StagePlan, partitions: int | None, rows: int | None =
 
 
 def resolve(stage: StagePlan, bounds: Mapping[str, Ends]) -> StagePlan:
-    """The stage with these bounds.
+    """Return the stage with these bounds.
 
     Args:
         stage: a stage of a plan.
@@ -121,7 +121,7 @@ def resolve(stage: StagePlan, bounds: Mapping[str, Ends]) -> StagePlan:
 
 
 def _bounded(stage: StagePlan, bounds: Mapping[str, Ends]) -> tuple[dict[str, Metric], Families]:
-    """The metrics with their bounds, and the families that have become others. No family becomes one that is there already."""
+    """Return the metrics with their bounds, and the families that have changed. No two families become one."""
     taken = {metric.family for metric in stage.query.metrics.values() if not metric.auto}
     families: Families = {}
     metrics = {}

@@ -26,7 +26,7 @@ MOST_ROUNDS = 1000
 
 
 def check(split: Any, runs: int) -> Split:
-    """The split, if it is one and `runs` are not too many for it.
+    """Return the split, if it is one and `runs` are not too many for it.
 
     Raises:
         RequestError: it is not.
@@ -46,7 +46,7 @@ def check(split: Any, runs: int) -> Split:
 
 
 def number_in(number: Any, runs: int) -> int:
-    """The number of a round, from 1 to `runs`.
+    """Return the number of a round, from 1 to `runs`.
 
     Raises:
         RequestError: it is none.
@@ -60,7 +60,7 @@ def number_in(number: Any, runs: int) -> int:
 
 
 def ratio(split: Split, runs: int, number: int) -> Fraction:
-    """The part of a round, divided by the smallest part: see `noise_schedule.ratio`.
+    """Return the part of a round, divided by the smallest part: see `noise_schedule.ratio`.
 
     >>> str(ratio("linear", 52, 2))
     '2'

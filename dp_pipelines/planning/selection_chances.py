@@ -92,7 +92,7 @@ def selects_of(planned: StagePlan) -> Selects | None:
 
 
 def public(size: int) -> Selected:
-    """Public partitions: all are kept, which has no effect on anything else."""
+    """Return the effects of public partitions: all are kept, and nothing else changes."""
     none = np.zeros(size)
     return Selected(keep=np.ones(size), shift=none, narrowing=none, mean=none, square=none)
 
@@ -115,7 +115,7 @@ def selected(selects: Selects, mean: Floats, variance: Floats) -> Selected:
 
 
 def _gaussian(selects: Selects, mean: Floats, variance: Floats) -> Selected:
-    """A normal law that reaches a threshold: closed forms."""
+    """Compute the effects of a normal law that reaches a threshold, by closed forms."""
     from scipy import special
 
     stddev = np.sqrt(variance + selects.stddev**2)
@@ -134,7 +134,7 @@ def _gaussian(selects: Selects, mean: Floats, variance: Floats) -> Selected:
 
 
 def _by_points(selects: Selects, mean: Floats, variance: Floats) -> Selected:
-    """Other laws: integrated over the compared number, point by point."""
+    """Compute the effects of other laws: integrate over the compared number, point by point."""
     stddev = np.sqrt(np.maximum(variance, 0))
     keep, first, second, compared, square = (np.zeros(len(mean)) for _ in range(5))
     for point, mass in zip(POINTS, MASS, strict=True):
@@ -164,7 +164,7 @@ def _coin(selects: Selects, units: Floats) -> tuple[Floats, Floats, Floats]:
 
 
 def _laplace(selects: Selects, units: Floats) -> tuple[Floats, Floats, Floats]:
-    """P(X >= t), and the expectations of X and its square over X >= t."""
+    """Return P(X >= t), and the expectations of X and its square over X >= t."""
     scale = selects.stddev / math.sqrt(2)
     t = selects.threshold - units
     far = np.abs(t)

@@ -100,12 +100,12 @@ class StagePlan:
         return (*self.coarser, self)
 
     def basis(self, metric: Metric) -> Basis:
-        """The basis in which the sums of a metric are taken."""
+        """Return the basis in which the sums of a metric are taken."""
         return basis_of(metric, self.query, self.choices.centred)
 
     @property
     def threshold_users(self) -> float | None:
-        """The noisy number of users from which a partition is kept; None where there is no such number."""
+        """Return the noisy number of users from which a partition is kept; None where there is no such number."""
         if self.selection is None or self.selection.noise is None or self.selection.strategy == "weighted_gaussian":
             return None
         return self.selection.threshold * self.selection.noise.unit
@@ -132,11 +132,11 @@ class StagePlan:
 
     @property
     def windows(self) -> Windows | None:
-        """The windows of event time whose start and end its rows have as columns."""
+        """Return the windows of event time whose start and end its rows have as columns."""
         return self.reads.windows if isinstance(self.reads, Rows) else None
 
     def output_schema(self, types: pa.Schema | Mapping[str, pa.DataType | str]) -> pa.Schema:
-        """The columns of the released table: partition columns, then the values and standard deviations of each metric.
+        """Return the columns of the released table: partition columns, then the values and standard deviations of each metric.
 
         Args:
             types: of the input's columns, of which those that partition are looked up: a schema, or types by name.
@@ -176,7 +176,7 @@ class StagePlan:
 
 
 def basis_of(metric: Metric, query: Query, centred: tuple[tuple[str, float, float], ...]) -> Basis:
-    """The basis of a metric: its family's, nullable if any metric of the family says so; its own where it has no family."""
+    """Return the basis of a metric: its family's, nullable if any metric of the family is; its own if it has no family."""
     family = [m for m in query.metrics.values() if m.family == metric.family and metric.family is not None] or [metric]
     declared = [getattr(m, "nullable", None) for m in family]
     nullable = True in declared or not any(d is False for d in declared)
@@ -185,7 +185,7 @@ def basis_of(metric: Metric, query: Query, centred: tuple[tuple[str, float, floa
 
 @functools.lru_cache(maxsize=1024)
 def noisy_statistics(query: Query, centred: tuple[tuple[str, float, float], ...]) -> FrozenMapping[float]:
-    """The statistics that metrics need, by name, with the weights that the metrics give them."""
+    """Return the statistics that metrics need, by name, with the weights that the metrics give them."""
     weights: dict[str, float] = {}
     for _, metric in query.sorted_metrics:
         needed = metric.statistics(basis_of(metric, query, centred))
@@ -196,7 +196,7 @@ def noisy_statistics(query: Query, centred: tuple[tuple[str, float, float], ...]
 
 @functools.lru_cache(maxsize=1024)
 def released_statistics(query: Query, centred: tuple[tuple[str, float, float], ...]) -> FrozenMapping[Statistic]:
-    """The statistics that metrics need, by name, in an order that does not depend on the order of the metrics."""
+    """Return the statistics that metrics need, by name, in an order that does not depend on the order of the metrics."""
     return FrozenMapping(
         {
             statistic.name: statistic
@@ -207,12 +207,12 @@ def released_statistics(query: Query, centred: tuple[tuple[str, float, float], .
 
 
 def fixed_statistic(metric: Metric) -> Statistic:
-    """The one statistic of a metric that asks for a noise level; no basis of its is centred."""
+    """Return the one statistic of a metric that asks for a noise level; no basis of its is centred."""
     return metric.statistics(Basis(centred=False, nullable=True))[0]
 
 
 def fixed_noise(query: Query) -> FrozenMapping[float]:
-    """The standard deviations that metrics ask for, by name of statistic, in units of the statistic."""
+    """Return the standard deviations that metrics ask for, by name of statistic, in units of the statistic."""
     with_stddev = (metric for metric in query.metrics.values() if metric.stddev is not None)
     return FrozenMapping({fixed_statistic(metric).name: metric.stddev or 0.0 for metric in with_stddev})
 
@@ -235,7 +235,7 @@ def shape_of(statistic: Statistic, query: Query) -> Shape:
 def build_stage(
     name: str, query: Query, choices: StageChoices, scales: Scales, reads: Reads | None = None
 ) -> StagePlan:
-    """The stage that a query, the choices of calibration and the plan's two noise scales determine.
+    """Return the stage that a query, the choices of calibration and the plan's two noise scales determine.
 
     Args:
         reads: what its rows are; left out, those of the stage of this name.
@@ -265,7 +265,7 @@ def build_stage(
 
 
 def _refuse_misfit(query: Query, choices: StageChoices, released: Mapping[str, Statistic]) -> None:
-    """Choices may have been stored: they must be such as calibration makes for this very query."""
+    """Refuse stored choices that calibration would not make for this query."""
     laws = {key: choice.law for key, choice in choices.noises.items()}
     own = {metric.family for metric in query.metrics.values() if metric.stddev is not None}
     fits = kind_of(query).fits(choices, released) and not own & set(choices.centred)
@@ -279,13 +279,13 @@ def _refuse_misfit(query: Query, choices: StageChoices, released: Mapping[str, S
 
 @functools.lru_cache(maxsize=1024)
 def auto_statistics(query: Query, centred: tuple[tuple[str, float, float], ...]) -> frozenset[str]:
-    """The statistics whose lattice depends on bounds that are not chosen yet."""
+    """Return the statistics whose lattice depends on bounds that are not chosen yet."""
     needed = ((m, m.statistics(basis_of(m, query, centred))) for m in query.metrics.values() if m.auto)
     return frozenset(s.name for _, statistics in needed for s in statistics if s.lattice is not None)
 
 
 def records(name: str, query: Query, choices: StageChoices, scales: Scales) -> list[MechanismRecord]:
-    """The mechanism records of a stage: all that one privacy unit can change in what it releases."""
+    """Return the mechanism records of a stage: all that one privacy unit can change in what it releases."""
     released = released_statistics(query, choices.centred)
     records = []
     for key, choice in choices.noises.items():
@@ -316,17 +316,20 @@ def _calibration(key: str, statistic: Statistic, query: Query, choices: StageCho
 
 
 def _whole_units(statistic: Statistic, query: Query) -> Shape | None:
-    """The shape of a statistic; None of weights, of which an L2 norm is bounded."""
+    """Return the shape of a statistic; None for weights, which have a bounded L2 norm."""
     return None if statistic == WEIGHTS else shape_of(statistic, query)
 
 
 def grouped(record: MechanismRecord, query: Query) -> MechanismRecord:
-    """The record with the group of units that the query reads."""
+    """Return the record with the group of units that the query reads."""
     return record if query.group is None else dataclasses.replace(record, group=query.group)
 
 
 def _noise(statistic: Statistic, query: Query, choice: Choice, scales: Scales) -> Noise:
-    """The noise of a statistic, on a lattice where its unit of change is at most `choice.steps` steps, or as it was asked for."""
+    """Return the noise of a statistic.
+
+    One unit of change is at most `choice.steps` steps of its lattice, unless a metric asks for a noise level.
+    """
     unit = mechanism_of(statistic).unit(_whole_units(statistic, query))
     scale = scales.gaussian_scale if choice.law == "gaussian" else scales.laplace_scale
     step, stddev = choice.step(unit), fixed_noise(query).get(statistic.name)

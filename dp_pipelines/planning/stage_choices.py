@@ -28,11 +28,11 @@ class Choice:
     units: int = 1
 
     def step(self, unit: int) -> int:
-        """The width of a release step, in fine lattice steps, where one unit of change is `unit` of these."""
+        """Return the width of a release step, in fine lattice steps, where one unit of change is `unit` of these."""
         return -(-unit * self.units // self.steps)
 
     def to_json(self) -> dict[str, str | int]:
-        """The choice as a plan stores it; those of 0.1.0 have no `units`."""
+        """Return the choice as a plan stores it; those of 0.1.0 have no `units`."""
         fields = dataclasses.asdict(self)
         if self.units == 1:
             del fields["units"]
@@ -71,10 +71,10 @@ class Scales(Protocol):
 
     @property
     def gaussian_scale(self) -> Fraction:
-        """The standard deviation, before rounding, in release steps."""
+        """Return the standard deviation, before rounding, in release steps."""
         ...
 
     @property
     def laplace_scale(self) -> Fraction:
-        """The scale of the Laplace law in release steps."""
+        """Return the scale of the Laplace law in release steps."""
         ...

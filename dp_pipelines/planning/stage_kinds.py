@@ -38,7 +38,7 @@ class StageKind(abc.ABC):
 
     @abc.abstractmethod
     def ways(self, delta: float) -> Iterator[Way]:
-        """The ways to run it that planning compares.
+        """Return the ways to run it that planning compares.
 
         Args:
             delta: of the plan.
@@ -64,7 +64,7 @@ class StageKind(abc.ABC):
 
     @property
     def compared(self) -> dict[str, Statistic]:
-        """Statistics that are compared and not released, by name."""
+        """Return statistics that are compared and not released, by name."""
         return {}
 
     def sums(self, released: Mapping[str, Statistic]) -> dict[str, ClippedVectors]:
@@ -209,7 +209,7 @@ class TrainingKind(AggregateKind):
 
 
 def kind_of(query: Query) -> StageKind:
-    """The kind of the stage of a query.
+    """Return the kind of the stage of a query.
 
     >>> from dp_pipelines import ContributionBounds, Count, PrivatePartitions
     >>> type(kind_of(Query(privacy_unit="customer", partition_by="region", metrics={"orders": Count()},

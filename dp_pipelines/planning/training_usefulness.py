@@ -96,7 +96,7 @@ def cost_of_examples(sizes: StagePlan, task: TrainModel) -> dict[str, Any] | Non
 
 
 def expected_auc(cells: StagePlan, task: TrainModel, expect: Expectation | None) -> dict[str, Any] | None:
-    """Half the width of the error bars of an AUC of .75; None for labels without an AUC.
+    """Return half the width of the error bars of an AUC of .75; None for labels without an AUC.
 
     Args:
         cells: the stage that counts held-out examples.
@@ -135,7 +135,7 @@ def expected_auc(cells: StagePlan, task: TrainModel, expect: Expectation | None)
 
 
 def auc_noise(stddev: float, cells: int, false: float, true: float, auc: float) -> float:
-    """The standard deviation of an AUC that the noise of counts makes.
+    """Return the standard deviation of an AUC that the noise of counts makes.
 
     Args:
         stddev: of the noise of a count.
@@ -151,7 +151,7 @@ def auc_noise(stddev: float, cells: int, false: float, true: float, auc: float) 
 
 
 def auc_sampling(false: float, true: float, auc: float) -> float:
-    """The standard deviation of an AUC that the choice of examples makes.
+    """Return the standard deviation of an AUC that the choice of examples makes.
 
     Args:
         false, true: how many examples there are.

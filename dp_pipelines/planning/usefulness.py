@@ -86,7 +86,7 @@ def without_each(
     delta: float,
     runs: int,
 ) -> dict[str, float]:
-    """By stage, about which part of their noise the others would have in a plan without it, under the same budget.
+    """Estimate, by stage, which part of their noise the others would have in a plan without it, under the same budget.
 
     The noise of all records that remain is made smaller together until they cost what all records do, by the rough account
     (`accounting.estimate`), which takes milliseconds. A stage is left out where nothing is left that could have less noise.

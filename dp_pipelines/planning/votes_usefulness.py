@@ -66,7 +66,7 @@ def lead(stddev: float, classes: int) -> float:
 
 
 def _words(task: PateModel, tests: float, answers: float, ahead: float) -> list[str]:
-    """The price, and from when on answers are right."""
+    """Return in words the price, and the lead from which answers are right."""
     steps = task.steps
     right = f"the first class is {ahead:,.0f} votes ahead of each other"
     if task.classes == 2:

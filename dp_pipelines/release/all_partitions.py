@@ -33,7 +33,7 @@ def kept(noisy: Mapping[Statistic, Noisy], statistics: Sequence[Statistic]) -> p
 
 
 def published(table: pa.Table, stage: StagePlan, join: Join | None = None) -> pa.Table:
-    """The released table of a stage, in the order of its keys.
+    """Return the released table of a stage, in the order of its keys.
 
     Args:
         table: what was drawn of all its partitions, in any order.

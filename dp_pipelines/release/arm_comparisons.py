@@ -33,7 +33,7 @@ class ComparedArms:
 
 
 def table_of(released: pa.Table, stage: StagePlan, query: Query) -> pa.Table:
-    """The comparisons of a stage, a row for each arm but the baseline and each metric.
+    """Return the comparisons of a stage, a row for each arm but the baseline and each metric.
 
     Args:
         released: the sums of all arms.
@@ -73,7 +73,7 @@ def place_of_baseline(arms: pa.Array, query: Query) -> int:
 
 
 def compared(released: pa.Table, stage: StagePlan, query: Query, baseline: int) -> list[ComparedArms]:
-    """The estimates by each metric, in the order of the job. Arguments as for `table_of`."""
+    """Return the estimates by each metric, in the order of the job. Arguments as for `table_of`."""
     moments = ArmMoments.of(query)
     sums = {name: _sum(released, stage, name) for name in moments.metrics}
     comparisons = []
@@ -104,7 +104,7 @@ def _sum(released: pa.Table, stage: StagePlan, name: str) -> ArmSum:
 
 
 def _numbers(one: ComparedArms, baseline: int, intervals: Intervals) -> dict[str, Any]:
-    """The columns of numbers, for every arm."""
+    """Return the columns of numbers, for every arm."""
     values = one.estimates.values
     base = np.full(len(values), values[baseline])
     parts = [values, base]

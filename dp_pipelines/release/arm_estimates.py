@@ -74,12 +74,12 @@ class Estimates:
     cumulants: Floats
 
     def of(self, arms: Any) -> "Estimates":
-        """Those of some arms, by their places."""
+        """Return the estimates of some arms, by their places."""
         return Estimates(**{field.name: getattr(self, field.name)[arms] for field in dataclasses.fields(self)})
 
 
 def quotients(above: ArmSum, below: ArmSum, sampling: Sampling | None) -> Estimates:
-    """The quotient of two sums in each arm.
+    """Return the quotient of two sums in each arm.
 
     With r the quotient and x, y the totals of a unit below and above, the error is to first order the sum of the residuals
     y - r x, whose squares add up to Q_yy - 2 r Q_xy + r^2 Q_xx, and of the noise of both sums, over the sum below (Cochran,

@@ -21,7 +21,7 @@ from dp_pipelines.query.query import PrivatePartitions, PublicPartitions
 
 
 def choose(stage: StagePlan, histograms: StagePlan, table: pa.Table) -> dict[str, tuple[float, float]]:
-    """Bounds of each metric that says `auto`, by its name.
+    """Choose the bounds of each metric with `auto`, and return them by its name.
 
     Args:
         stage: the stage of the plan.
@@ -57,7 +57,7 @@ def choose(stage: StagePlan, histograms: StagePlan, table: pa.Table) -> dict[str
 
 
 def _multiple(stage: StagePlan, metric: Metric) -> float:
-    """The standard deviation of the noise of a metric's sum, per unit of the largest summand."""
+    """Return the standard deviation of the noise of a metric's sum, per unit of the largest summand."""
     for statistic in metric.statistics(stage.basis(metric)):
         if isinstance(statistic, ValueSum):
             noise, lattice = stage.noises[stage.statistics.index(statistic)], statistic.lattice
@@ -68,7 +68,7 @@ def _multiple(stage: StagePlan, metric: Metric) -> float:
 
 
 def contributions(stage: StagePlan, histograms: StagePlan, table: pa.Table) -> tuple[int | None, int | None]:
-    """The bounds on partitions and on rows in each of a stage that leaves one open, or both; None for one that is fixed.
+    """Return the bounds on partitions and on rows in each of a stage that leaves one open, or both; None for one that is fixed.
 
     Args:
         stage: the stage of the plan.
@@ -103,7 +103,7 @@ def _sizes(histograms: StagePlan, table: pa.Table, name: str) -> joint_bounds.Un
 
 
 def _joint_effects(stage: StagePlan) -> list[joint_bounds.BoundsEffect]:
-    """The effect of both bounds on each statistic with noise, selection among them."""
+    """Return the effect of both bounds on each statistic with noise, selection among them."""
     laws = {name: choice.law for name, choice in stage.choices.noises.items()}
     noisy = [s for s, noise in zip(stage.statistics, stage.noises, strict=True) if noise is not None]
     of_rows = {s.name for s in noisy if reserve.growth(s, laws[s.name], partitions=True, rows=True).rows}
@@ -116,7 +116,7 @@ def _joint_effects(stage: StagePlan) -> list[joint_bounds.BoundsEffect]:
 
 
 def _partitions(stage: StagePlan, histogram: StagePlan, table: pa.Table) -> int:
-    """The bound on partitions of a stage that leaves it alone open. Arguments as for `contributions`."""
+    """Return the bound on partitions of a stage that leaves it alone open. Arguments as for `contributions`."""
     needed = histogram.statistics[0]
     noise, listed = histogram.noises[0], stage.query.partitions
     assert noise is not None

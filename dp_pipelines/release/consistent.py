@@ -33,7 +33,7 @@ class LevelEstimates:
     alone: tuple[Floats, ...]
 
     def then(self, finer: "LevelEstimates") -> "LevelEstimates":
-        """These levels, and finer ones below them."""
+        """Return these levels, and finer ones below them."""
         return LevelEstimates(
             values=self.values + finer.values,
             variances=self.variances + finer.variances,
@@ -42,7 +42,7 @@ class LevelEstimates:
 
 
 def least_squares(values: Sequence[Floats], variances: Sequence[float], parents: Sequence[Codes]) -> LevelEstimates:
-    """The best linear unbiased estimate of all groups, given that each is the sum of those below it.
+    """Return the best linear unbiased estimate of all groups, given that each is the sum of those below it.
 
     Hay, Rastogi, Miklau, Suciu (VLDB 2010), with a variance for each level: up, a group's own number and the sum of its parts'
     estimates are averaged by their inverse variances; down, what is left over is spread over the parts by their variances.
@@ -76,7 +76,7 @@ def least_squares(values: Sequence[Floats], variances: Sequence[float], parents:
 
 
 def as_measured(values: Sequence[Floats], variances: Sequence[float]) -> LevelEstimates:
-    """The numbers as they are: where parts of each group are unknown, least squares change nothing."""
+    """Return the numbers as they are: where parts of each group are unknown, least squares change nothing."""
     each = tuple(np.full(len(of_level), float(variance)) for of_level, variance in zip(values, variances, strict=True))
     return LevelEstimates(values=tuple(values), variances=each, alone=each)
 
@@ -93,7 +93,7 @@ def rest_of(above: Floats, parts: Floats, parents: Codes) -> Floats:
 
 
 def rest_variance(above: Floats, parts: Floats, parents: Codes) -> Floats:
-    """The variance of what `rest_of` gives of independent numbers."""
+    """Return the variance of the result of `rest_of` for independent numbers."""
     return above + _added(parts, parents, len(above))
 
 
@@ -130,7 +130,7 @@ def not_negative(parts: Floats, weights: Floats, parents: Codes, totals: Floats,
 
 
 def within_parents(parts: Floats, parents: Codes, totals: Floats, *, all_parts: bool) -> Floats:
-    """The nearest numbers of units: from 0 to that of their group, and adding up to no less than it where all parts are there.
+    """Return the nearest numbers of units: from 0 to that of their group, and at least adding up to it if all parts are there.
 
     Args:
         parts: numbers of different units.
@@ -159,7 +159,7 @@ def within_parents(parts: Floats, parents: Codes, totals: Floats, *, all_parts: 
 
 
 def whole_parts(parts: Floats, parents: Codes, totals: Integers) -> Integers:
-    """Whole numbers near the parts that add up exactly to those of their groups: largest remainders.
+    """Return whole numbers near the parts that add up exactly to those of their groups: largest remainders.
 
     Args:
         parts: in steps of what is published; those of a group add up to its total to within a step.
@@ -189,7 +189,7 @@ def whole_parts(parts: Floats, parents: Codes, totals: Integers) -> Integers:
 
 
 def step_below(unit: float, largest: float) -> float:
-    """The power of two in whose multiples numbers are published: no more than their noise's own step, and sums of them are exact.
+    """Return the power of two in whose multiples numbers are published: at most the noise's own step, with exact sums.
 
     Args:
         unit: the finest step of the noise of any level.
@@ -213,7 +213,7 @@ def _least(values: Floats, parents: Codes, totals: Floats) -> Floats:
 
 
 def _running(values: Floats, starts: Codes) -> Floats:
-    """Sums from the start of each group on; taking off each group's sum at the next keeps them as exact as their size allows."""
+    """Return running sums within each group, as exact as their size allows."""
     steps = values.copy()
     steps[starts[1:]] -= np.add.reduceat(values, starts)[:-1]
     running: Floats = np.cumsum(steps)

@@ -79,7 +79,7 @@ def noisy_numbers(
     permits: Permits,
     given: Mapping[Statistic, tuple[Law, tuple[int, int]]] = MappingProxyType({}),
 ) -> dict[Statistic, Integers]:
-    """The noisy steps of all partitions, for each statistic that is one number and has noise of its own.
+    """Return the noisy steps of all partitions, for each statistic that is one number and has noise of its own.
 
     Args:
         totals: of all partitions.
@@ -106,7 +106,7 @@ def released_tables(
     keys: Sequence[pa.Array] | None = None,
     selected: Flags | None = None,
 ) -> list[pa.Table]:
-    """The released rows of some partitions; all noise that they do not have yet is drawn.
+    """Return the released rows of some partitions; all noise that they do not have yet is drawn.
 
     Args:
         totals: of all partitions.
@@ -159,7 +159,7 @@ def of_level(table: pa.Table, stage: StagePlan) -> pa.Table:
 
 
 def _noisy_steps(totals: Totals, permit: Permit, place: int, noise: Noise) -> Integers:
-    """One noisy number for each partition, in steps of the release."""
+    """Return one noisy number for each partition, in steps of the release."""
     exact = totals.coarse(place, shift=noise.fine_bits, step=noise.step)
     return permit.add_noise(exact, noise.law, np.arange(len(exact)))
 
@@ -223,7 +223,7 @@ def _table(
 
 
 def _column(values: Floats) -> pa.Array:
-    """One value for each partition, or a list of values."""
+    """Return a column of one value for each partition, or of lists of values."""
     if values.ndim == 1:
         return pa.array(values)
     offsets = np.arange(0, values.size + 1, values.shape[1], dtype=np.int32)

@@ -22,7 +22,7 @@ def is_rollup(stage: Mapping[str, Any]) -> bool:
 
 
 def of(table: pa.Table, stage: Mapping[str, Any]) -> pa.Table:
-    """The rows of the finest level, without the columns that tell levels apart.
+    """Return the rows of the finest level, without the columns that distinguish levels.
 
     >>> table = pa.table({"level": [0, 1, 1], "k": [None, "a", None], "rest": [False, False, True], "n": [3.0, 2.0, 1.0]})
     >>> of(table, {"rollup": {}}).to_pydict()
@@ -38,7 +38,7 @@ def of(table: pa.Table, stage: Mapping[str, Any]) -> pa.Table:
 
 
 def of_level(table: pa.Table, stage: Mapping[str, Any], keys: Sequence[str]) -> pa.Table | None:
-    """The rows of the level that has these keys alone, without the columns that tell levels apart; None where there is none.
+    """Return the rows of the level with exactly these keys, without the columns that distinguish levels; None if there is none.
 
     >>> table = pa.table({"level": [0, 1, 1], "k": [None, "a", None], "rest": [False, False, True], "n": [3.0, 2.0, 1.0]})
     >>> of_level(table, {"rollup": {"levels": [[], ["k"]]}}, []).to_pydict()

@@ -262,7 +262,7 @@ def required(stage: StagePlan, group: str | None, vectors: ClippedVectors | None
 
 
 def _noises(stage: StagePlan) -> list[tuple[int | None, Noise]]:
-    """The noises that are drawn, by the place of the statistic; None for the one that selection draws for itself."""
+    """Return the noises that are drawn, by the place of the statistic; None for the one that selection draws for itself."""
     noises: list[tuple[int | None, Noise]] = [(at, noise) for at, noise in enumerate(stage.noises) if noise is not None]
     if stage.selection is not None and stage.selection.noise is not None and not stage.selection.released:
         noises.append((None, stage.selection.noise))
@@ -341,7 +341,7 @@ def _moved(stage: StagePlan, statistic: Statistic, name: str, noise: Noise) -> L
 
 
 def _of_sums(drawn: _Drawn) -> Fields:
-    """The fields for the sums that the trainer releases, with the noise that it takes from the stage."""
+    """Return the fields for the sums that the trainer releases, with the noise that it takes from the stage."""
     vectors = drawn.vectors
     if vectors is None:
         return {"kind": f"{drawn.statistic.name}, which nothing releases"}
@@ -363,7 +363,7 @@ def _of_sums(drawn: _Drawn) -> Fields:
 
 
 def _together(vectors: ClippedVectors, norms: Sequence[Fraction], scale: Fraction) -> Fraction:
-    """The square of how far one unit moves all sums, of whichever group it is: row by row of the matrix of noise."""
+    """Return the square of how far one unit moves all sums, of whichever group it is: row by row of the matrix of noise."""
     matrix = [Fraction(1), *(Fraction(each, 2**COEFFICIENT_BITS) for each in vectors.coefficients)]
     rounding = Fraction(math.isqrt(vectors.size - 1) + 1) * scale / SCALE
     together, apart = [], vectors.separation or 1
@@ -389,7 +389,7 @@ FIELDS: Mapping[type[Mechanism], Callable[[_Drawn], Fields]] = {
 
 
 def _of_decisions(stage: StagePlan) -> list[Fields]:
-    """The records of choices, coins and thresholds."""
+    """Return the records of choices, coins and thresholds."""
     kind, selection, delta = stage.kind, stage.selection, stage.choices.selection_delta
     if isinstance(kind, BestKind):
         fields: Fields = {"name": "best", "epsilon": stage.choices.selection_epsilon, "l0": kind.choice.k}

@@ -35,7 +35,7 @@ LARGEST_BAR = 0.25
 
 
 def of_stage(noisy: Floats, kept: StagePlan, query: Query, metrics: Mapping[str, Metric]) -> dict[str, Any]:
-    """All figures of a stage, out of the stage that has released their counts.
+    """Return all figures of a stage, out of the stage that has released their counts.
 
     Args:
         noisy: the released sum.
@@ -49,7 +49,7 @@ def of_stage(noisy: Floats, kept: StagePlan, query: Query, metrics: Mapping[str,
 
 
 def shares(noisy: Floats, stddev: float, law: str, counts: KeptCounts, metrics: Mapping[str, Metric]) -> dict[str, Any]:
-    """All figures of a stage.
+    """Return all figures of a stage.
 
     Args:
         noisy: the released sum, one number for each coordinate.
@@ -99,7 +99,7 @@ def shares(noisy: Floats, stddev: float, law: str, counts: KeptCounts, metrics: 
 def _of_metrics(
     noisy: Floats, stddev: float, law: str, counts: KeptCounts, metrics: Mapping[str, Metric]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The shares of single metrics, where these were measured, and the counts behind them. Arguments as for `shares`."""
+    """Return the shares of single metrics, where these were measured, and the counts behind them. Arguments as for `shares`."""
     cells, units = counts.cells, float(noisy[:2].sum())
     shares, counted = dict[str, Any](), dict[str, Any]()
     if cells.pairs:
@@ -120,7 +120,7 @@ def _of_metrics(
 
 
 def share(group: Floats, place: int, stddev: float) -> dict[str, float | None]:
-    """The share of one of some noisy counts that together are all units.
+    """Return the share of one of some noisy counts that together are all units.
 
     Args:
         group: the counts.
@@ -169,7 +169,7 @@ def share_of_rows(rows: Floats, edges: tuple[int, ...], stddev: float, law: str)
 
 
 def share_of_sum(parts: Floats, edges: tuple[int, ...], stddev: float, law: str) -> dict[str, Any]:
-    """About which share of a sum is counted, likewise, of a histogram of units by their amounts: those with none weigh nothing.
+    """Estimate the share of a sum that is counted, from a histogram of units by their amounts: those with none weigh nothing.
 
     Args:
         parts: units by amount: their parts that are kept, and that are cut off.
@@ -187,7 +187,7 @@ def share_of_sum(parts: Floats, edges: tuple[int, ...], stddev: float, law: str)
 
 
 def _share_of_cells(rows: Floats, sizes: Floats, stddev: float, law: str) -> tuple[dict[str, float | None], bool]:
-    """The share of what the units in all cells have, each as much as the middle of its cell, and whether some are in the last."""
+    """Return the share of all units' amounts, each as much as the middle of its cell, and True if some are in the last cell."""
     seen = _seen(rows, stddev, law)
     weights = np.where(seen, sizes, 0.0)
     inside, cut = (float(weights @ part) for part in rows)
@@ -227,7 +227,7 @@ def _seen(rows: Floats, stddev: float, law: str) -> NDArray[np.bool_]:
 
 
 def _of_all(holds: float, units: float, facts: int, stddev: float) -> dict[str, float | None]:
-    """The share of units in whose row a fact holds; their number is the mean over what all facts say of it."""
+    """Return the share of units in whose row a fact holds; their number is the mean over what all facts say of it."""
     if not units > SEEN * stddev * math.sqrt(2 / facts):
         return _told(None, None)
     part = min(max(holds / units, 0.0), 1.0)

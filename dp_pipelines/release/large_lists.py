@@ -82,7 +82,7 @@ def draw_passing(
 
 
 def _passing(with_rows: Flags, chance: Fraction, words: DrawWords) -> Integers:
-    """The places without rows whose noise passes: each with this chance, independently of all others."""
+    """Return the places without rows whose noise passes: each with this chance, independently of all others."""
     without = np.flatnonzero(~with_rows)
     return without[PoissonSampler(chance, words).draw(len(without))] if chance else without[:0]
 
@@ -90,7 +90,7 @@ def _passing(with_rows: Flags, chance: Fraction, words: DrawWords) -> Integers:
 def _of_noise_alone(
     stage: StagePlan, listed: tuple[pa.Array, ...], places: Integers, compared: Compared, permits: Permits
 ) -> list[pa.Table]:
-    """Partitions without rows whose noise passes: what is compared is drawn given that it does, all other noise as always."""
+    """Draw partitions without rows whose noise passes: compared noise is drawn given that it passes, all other as always."""
     keys = tuple(gather.take(column, places) for column in listed)
     totals = accumulate.nothing_summed(keys, stage.statistics)
     permits = permits.for_bucket(len(places))

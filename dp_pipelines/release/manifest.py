@@ -54,7 +54,7 @@ def manifest(
     run_id: str | None = None,
     params: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """The manifest of staged files.
+    """Return the manifest of staged files.
 
     Args:
         statement: budget and cost of the plan (`Plan.statement`).
@@ -84,7 +84,7 @@ def manifest(
 
 
 def with_looks(content: Mapping[str, Any], looks: Sequence[Mapping[str, str]]) -> dict[str, Any]:
-    """A manifest that names looks at the raw rows by which parameters may have been chosen; the same one where there is none.
+    """Return a manifest that names looks at the raw rows by which parameters may have been chosen; the same one without any.
 
     Args:
         content: the manifest.
@@ -97,7 +97,7 @@ def with_looks(content: Mapping[str, Any], looks: Sequence[Mapping[str, str]]) -
 
 
 def with_parties(content: Mapping[str, Any], said: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """A manifest that says which organisations have made the release together, and what is only promised.
+    """Return a manifest that says which organisations have made the release together, and what is only promised.
 
     Args:
         content: the manifest.
@@ -109,7 +109,7 @@ def with_parties(content: Mapping[str, Any], said: Mapping[str, Mapping[str, Any
 
 
 def of_made_up_rows(content: Mapping[str, Any], assumed: Sequence[str]) -> dict[str, Any]:
-    """A manifest of a report of made-up rows, which no reader of releases takes for one.
+    """Return a manifest of a report of made-up rows, which no reader of releases takes for one.
 
     Args:
         content: the manifest that a release would have.
@@ -162,13 +162,13 @@ def stages_to_json(stages: Mapping[str, StagePlan]) -> list[dict[str, Any]]:
 
 
 def _range(metric: Metric) -> dict[str, Any]:
-    """The declared range of what a metric publishes, if it has one; of scaled values it would be that of no partition."""
+    """Return the declared range of a metric's published values, if it has one; scaled values have none, as it varies."""
     within = None if metric.scale is not None else metric.value_range
     return {} if within is None else {"range": list(within)}
 
 
 def digests(files: Mapping[str, pathlib.Path]) -> dict[str, dict[str, str]]:
-    """The SHA-256 of each file, by published name."""
+    """Return the SHA-256 of each file, by published name."""
     return {name: {"sha256": hashlib.sha256(path.read_bytes()).hexdigest()} for name, path in sorted(files.items())}
 
 
@@ -186,7 +186,7 @@ def holds(folder: pathlib.Path, listed: Mapping[str, Any]) -> bool:
 
 
 def unit_in_words(columns: Sequence[str]) -> str:
-    """The privacy unit as a reader understands it.
+    """Return the privacy unit as a reader understands it.
 
     >>> unit_in_words(["customer_id"]), unit_in_words(["customer_id", "week"]), unit_in_words(["(row)"])
     ('value of customer_id', 'combination of customer_id and week', 'row')
@@ -204,17 +204,17 @@ def write_manifest(content: Mapping[str, Any], folder: pathlib.Path) -> pathlib.
 
 
 def read_manifest(folder: str | pathlib.Path) -> dict[str, Any] | None:
-    """The manifest of a published folder, or None where there is none that can be read."""
+    """Return the manifest of a published folder, or None where there is none that can be read."""
     return _read(folder, FORMAT)
 
 
 def read_made_up(folder: str | pathlib.Path) -> dict[str, Any] | None:
-    """The manifest of a report of made-up rows, or None where there is none that can be read."""
+    """Return the manifest of a report of made-up rows, or None where there is none that can be read."""
     return _read(folder, MADE_UP_FORMAT)
 
 
 def read_estimates(folder: str | pathlib.Path) -> dict[str, Any] | None:
-    """The manifest of estimates from reports of devices, or None where there is none that can be read."""
+    """Return the manifest of estimates from reports of devices, or None where there is none that can be read."""
     return _read(folder, ESTIMATES_FORMAT)
 
 

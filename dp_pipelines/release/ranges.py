@@ -95,7 +95,7 @@ class KeptShare:
 
     @property
     def counted(self) -> float:
-        """The share to divide by: 1 where noise alone could make it look smaller than 1."""
+        """Return the share to divide by: 1 where noise alone could make it look smaller than 1."""
         return 1.0 if 1 - self.share < ONE_SIDED * self.stddev else self.share
 
     @property
@@ -104,7 +104,7 @@ class KeptShare:
         return max(self.share - ONE_SIDED * self.stddev, 0.0)
 
     def left(self, times: float) -> float:
-        """The part of a group that is left at least, if it loses at most so many times the average share."""
+        """Return the part of a group that is left at least, if it loses at most so many times the average share."""
         return 1 - times * (1 - self.low)
 
 
@@ -204,7 +204,7 @@ class MetricRange:
 
     @property
     def bar(self) -> float:
-        """Half the length of an error bar, in standard deviations."""
+        """Return half the length of an error bar, in standard deviations."""
         return deviations_in_bar(self.law)
 
     def of(self, values: Floats, stddevs: Floats, totals: Flags, above: Flags, others: Flags) -> Ranges:

@@ -28,7 +28,7 @@ from dp_pipelines.release.staging import sorted_by_key
 
 
 def published(drawn: pa.Table, stage: StagePlan) -> pa.Table:
-    """The published table of a rollup.
+    """Return the published table of a rollup.
 
     Args:
         drawn: of all levels, in any order.
@@ -82,11 +82,11 @@ class _Tree:
         return 0 if self.whole[level] or level == 0 else self.tables[level - 1].num_rows
 
     def with_rests(self, level: int) -> Codes:
-        """The parent of each row of a level from the second on, those of the rests last."""
+        """Return the parent of each row of a level from the second on, those of the rests last."""
         return np.concatenate([self.parents[level - 1], np.arange(self.rests(level))])
 
     def noisy(self, stage: StagePlan, statistic: Statistic) -> tuple[list[Floats], list[float]]:
-        """The noisy numbers of a statistic and the variance of their noise, by level."""
+        """Return the noisy numbers of a statistic and the variance of their noise, by level."""
         place = [s for s, noise in zip(stage.statistics, stage.noises, strict=True) if noise is not None].index(
             statistic
         )
@@ -100,11 +100,11 @@ class _Tree:
         return values, variances
 
     def raw(self, stage: StagePlan, statistic: Statistic) -> LevelEstimates:
-        """The noisy numbers as they were drawn, and what they leave for the rests."""
+        """Return the noisy numbers as they were drawn, and what they leave for the rests."""
         return self._beside(consistent.as_measured(*self.noisy(stage, statistic)))
 
     def fitted(self, stage: StagePlan, statistic: Statistic) -> LevelEstimates:
-        """The least squares over all levels; where parts are unknown, nothing is known better than by its own number."""
+        """Return the least squares over all levels; if parts are unknown, the numbers themselves are the best estimates."""
         if not statistic.adds_up:
             return self.raw(stage, statistic)
         values, variances = self.noisy(stage, statistic)
@@ -162,7 +162,7 @@ def _published(tables: Sequence[pa.Table], parents: Sequence[Codes]) -> list[Fla
 
 
 def _keys(tree: _Tree, stage: StagePlan, number: int) -> dict[str, pa.Array]:
-    """The columns that say which group each row of a level is of."""
+    """Return the columns that identify the group of each row of a level."""
     table, rests = tree.tables[number], tree.rests(number)
     own = stage.levels[number].query.partition_columns
     above = stage.levels[number - 1].query.partition_columns if number else ()
@@ -182,7 +182,7 @@ def _chunks(column: pa.Array | pa.ChunkedArray) -> list[pa.Array]:
 
 
 def _metric(tree: _Tree, stage: StagePlan, metric: Metric) -> list[list[pa.Array]]:
-    """The published columns of a metric, by level: values, deviations, noisy values and their deviations."""
+    """Return the published columns of a metric, by level: values, deviations, noisy values and their deviations."""
     basis = stage.basis(metric)
     statistics = metric.statistics(basis)
     fitted = {statistic: tree.fitted(stage, statistic) for statistic in statistics}
@@ -223,7 +223,7 @@ def _finished(
 def _adding_up(
     tree: _Tree, values: Sequence[Floats], weights: Sequence[Floats], unit: float, never_negative: bool
 ) -> list[Floats]:
-    """Numbers that add up to the last step, from the top down; none below zero where that cannot be."""
+    """Return numbers that add up to the last step, from the top down; none below zero where that cannot be."""
     tops = np.maximum(values[0], 0.0) if never_negative else values[0]
     step = consistent.step_below(unit, max(float(np.abs(of_level).max(initial=0.0)) for of_level in values))
     levels, exact, whole = [], tops, np.rint(tops / step).astype(np.int64)
@@ -242,7 +242,7 @@ def _adding_up(
 
 
 def _of_units(tree: _Tree, values: Sequence[Floats], unit: float) -> list[Floats]:
-    """Numbers of units: no part above its group, and no group above all of its parts."""
+    """Return numbers of units: no part above its group, and no group above the sum of its parts."""
     step = consistent.step_below(unit, max(float(np.abs(of_level).max(initial=0.0)) for of_level in values))
     levels: list[Integers] = [np.rint(np.maximum(values[0], 0.0) / step).astype(np.int64)]
     for level, parents in enumerate(tree.parents, 1):
@@ -258,5 +258,5 @@ def _of_units(tree: _Tree, values: Sequence[Floats], unit: float) -> list[Floats
 
 
 def _with_nulls(values: Floats, last: int) -> pa.Array:
-    """A column of numbers, the last so many of which are null."""
+    """Return a column of numbers, the last so many of which are null."""
     return pa.array(values, mask=np.arange(len(values)) >= len(values) - last)

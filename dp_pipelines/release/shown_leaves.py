@@ -59,7 +59,7 @@ class ShownLeaves:
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """The columns by which published rows are sorted."""
+        """Return the columns by which published rows are sorted."""
         return (LEVEL, *self.columns, REST)
 
     def leaves(self, table: pa.Table) -> Flags:
@@ -68,7 +68,7 @@ class ShownLeaves:
         return finest & ~self._rests(table)
 
     def without(self, table: pa.Table, shown: Flags) -> pa.Table:
-        """The table with the finest partitions that are shown, what the others leave in the rest of their group, sorted by key.
+        """Return the table with the shown finest partitions, the others in the rest of their group, sorted by key.
 
         Args:
             table: all that is released; `rest` is one of its columns where partitions are private.
@@ -105,7 +105,7 @@ class ShownLeaves:
         return sorted_by_key(pa.concat_tables([stay.select(named), added]), self.keys)
 
     def _sums(self, table: pa.Table, name: str, groups: "_Groups", of: Codes, *, measured: bool) -> dict[str, pa.Array]:
-        """The columns of a metric in the rests: what its published numbers leave, and the deviations of that."""
+        """Return the columns of a metric in the rests: numbers without the published ones, and their deviations."""
         values, bars, raw, raw_bars = (
             table.column(column).to_numpy()
             for column in (name, f"{name}_stddev", f"{name}{RAW}", f"{name}{RAW}_stddev")
@@ -161,11 +161,11 @@ class _Groups:
         return np.array([math.fsum([total, *parts[begin:end]]) for total, begin, end in pairs], np.float64)
 
     def variances_apart(self, bars: Floats) -> Floats:
-        """Variances of what independent numbers of the shown parts leave."""
+        """Return the variances of the rests that the shown parts leave, if numbers are independent."""
         return np.square(bars[self.above]) + self._added(np.square(bars), self.shown)
 
     def variances_fitted(self, bars: Floats, raw_bars: Floats) -> Floats:
-        """Variances of the sum of the parts that are not shown, where numbers are the least squares of the whole tree.
+        """Return the variances of the sums of parts that are not shown, if numbers are the least squares of the whole tree.
 
         Those parts together are one part whose own number has the sum of their variances (docs/proofs/rollup.md, section 4).
         """

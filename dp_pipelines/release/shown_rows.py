@@ -68,7 +68,7 @@ class ShownRows:
         return any(column not in self.ranks for column in (*ordered, *self.reads))
 
     def of(self, table: pa.Table, large: Mapping[str, Any] | None = None) -> tuple[pa.Table, dict[str, Any]]:
-        """The rows that are published, sorted by key, and what the manifest says of them.
+        """Return the rows that are published, sorted by key, and the manifest's entry about them.
 
         Args:
             table: the stage's whole released table; over a large list what of it passes the condition.
@@ -89,7 +89,7 @@ class ShownRows:
     def _of_levels(
         self, table: pa.Table, leaves: ShownLeaves, large: Mapping[str, Any] | None
     ) -> tuple[pa.Table, dict[str, Any]]:
-        """The same of a rollup: what is not shown of the finest partitions is in the rest of their group."""
+        """Return the published rows of a rollup: finest partitions that are not shown are in the rest of their group."""
         finest = leaves.leaves(table)
         # Longer than the name of any other column.
         row = "/" * (1 + max(map(len, table.column_names)))
@@ -101,7 +101,7 @@ class ShownRows:
         return leaves.without(table, flags), self.entry(groups, passed.num_rows, first.num_rows)
 
     def _chosen(self, table: pa.Table, *, passes: bool = False) -> tuple[pa.Table, pa.Table]:
-        """The rows that pass the condition, and of those the first ones."""
+        """Return the rows that pass the condition, and of those the first ones."""
         passed = table if self.passing is None or not table.num_rows or passes else self.passing(table)
         first = passed
         if self.limit is not None and passed.num_rows > self.limit:
@@ -164,7 +164,7 @@ class ShownRows:
 
 
 def in_order(table: pa.Table, order_by: Sequence[SortColumn], keys: Sequence[str]) -> NDArray[np.int64]:
-    """The rows of a table in an order; of equal ones in the order of their keys; null and NaN last.
+    """Return the rows of a table in an order; of equal ones in the order of their keys; null and NaN last.
 
     Args:
         table: its rows.

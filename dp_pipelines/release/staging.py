@@ -40,7 +40,7 @@ SEALS = f".seals{UNFINISHED}"
 
 
 def sorted_by_key(table: pa.Table, keys: Sequence[str]) -> pa.Table:
-    """The rows in the order of their keys, nulls last; without any metadata.
+    """Return the rows in the order of their keys, nulls last; without any metadata.
 
     >>> sorted_by_key(pa.table({"k": ["b", None, "a"]}), ["k"]).to_pydict()
     {'k': ['a', 'b', None]}
@@ -68,7 +68,7 @@ def write_release(table: pa.Table, path: str | os.PathLike[str], keys: Sequence[
 
 
 def write_in_order(tables: Iterator[pa.Table], path: str | os.PathLike[str]) -> None:
-    """The same of tables whose rows follow each other in the order of their keys, and need not fit into memory together.
+    """Write tables whose rows follow each other in the order of their keys, and need not fit into memory together.
 
     Args:
         tables: at least one; all of one schema.
@@ -97,7 +97,7 @@ def write_in_order(tables: Iterator[pa.Table], path: str | os.PathLike[str]) -> 
 
 
 def _row_groups(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
-    """The same rows in tables of one size, but for the last: a file's layout must not tell how its rows came together."""
+    """Yield the same rows in tables of one size, but for the last: a file's layout must not tell how its rows came together."""
     waiting = [next(tables)]
     rows, any_yet = waiting[0].num_rows, False
     for table in tables:
@@ -196,7 +196,7 @@ def noted_seals(folder: pathlib.Path) -> dict[str, str]:
 
 
 def destroy(folder: str | os.PathLike[str]) -> bool:
-    """Destroy what an attempt has staged; whether there was something, and nothing is left."""
+    """Destroy the staging of an attempt; return True if there was one and nothing is left."""
     path = pathlib.Path(folder)
     there = path.is_dir() and not path.is_symlink()
     shutil.rmtree(path, ignore_errors=True)
@@ -204,7 +204,7 @@ def destroy(folder: str | os.PathLike[str]) -> bool:
 
 
 def why_left(folder: str | os.PathLike[str]) -> str:
-    """Why a folder that `destroy` has left is still there, if its disk says so; else empty."""
+    """Return why a folder that `destroy` has left is still there, if its disk gives a reason; else empty."""
     try:
         shutil.rmtree(folder)
     except OSError as error:
@@ -254,7 +254,7 @@ def staging_folder(
 
 
 def local_path(output: str | os.PathLike[str]) -> pathlib.Path:
-    """The output as a local path.
+    """Return the output as a local path.
 
     Raises:
         RequestError: for a URL of another filesystem.

@@ -13,7 +13,7 @@ from dp_pipelines.release.staging import sorted_by_key
 
 
 def largest(table: pa.Table, query: Query) -> pa.Table:
-    """The rows that `query.top` keeps, in the order of their keys; all of them where it is None.
+    """Return the rows that `query.top` keeps, in the order of their keys; all of them where it is None.
 
     Args:
         table: released rows of all partitions.

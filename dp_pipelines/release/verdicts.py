@@ -68,12 +68,12 @@ class Verdict:
     words: str
 
     def to_json(self) -> dict[str, Any]:
-        """As the manifest has it."""
+        """Return the verdict as the manifest has it."""
         return dataclasses.asdict(self)
 
 
 def of_stage(table: pa.Table, stage: Mapping[str, Any]) -> dict[str, Verdict]:
-    """The verdict on each metric of a stage, by its name, in the order of the table.
+    """Return the verdict on each metric of a stage, by its name, in the order of the table.
 
     Args:
         table: the released table.
@@ -162,7 +162,7 @@ def _beside_noise(published: int, large: Mapping[str, Any]) -> Verdict:
 
 
 def _read(said: Mapping[str, Any]) -> Verdict | None:
-    """A verdict as the manifest has it; None where it is damaged."""
+    """Return a verdict from the manifest; None if it is damaged."""
     words, chance = said.get("words"), said.get("by_chance")
     judged = next((known for known in JUDGES if known == said.get("judged")), None)
     numbers, clear = (count if type(count) is int else -1 for count in (said.get("numbers"), said.get("clear")))
@@ -179,7 +179,7 @@ def _left_out(stage: Mapping[str, Any]) -> shown_rows.ShownPart | None:
 
 
 def with_verdicts(stages: Sequence[Mapping[str, Any]], files: Mapping[str, pathlib.Path]) -> list[dict[str, Any]]:
-    """The entries of a manifest with the verdict on each metric that gets one.
+    """Return the entries of a manifest with the verdict on each metric that gets one.
 
     Args:
         stages: the entries.
@@ -258,7 +258,7 @@ def nothing_published(stage: Mapping[str, Any], narrowed_by: Sequence[str] = ())
 
 
 def range_of(entry: Mapping[str, Any]) -> tuple[float, float] | None:
-    """The range in which the manifest says that the values of a metric lie; None where it says none.
+    """Return the range in which the manifest says that the values of a metric lie; None where it says none.
 
     >>> range_of({"range": [0, 5]}), range_of({"range": [5, 0]}), range_of({})
     ((0.0, 5.0), None, None)
@@ -273,7 +273,7 @@ def range_of(entry: Mapping[str, Any]) -> tuple[float, float] | None:
 
 
 def range_in_words(within: tuple[float, float]) -> str:
-    """A range with as many digits as tell its ends apart.
+    """Format a range with as many digits as distinguish its ends.
 
     >>> range_in_words((0.0, 172.63349)), range_in_words((1.0, 1.0000001)), range_in_words((0.0, 1e6))
     ('0 … 172.6', '1 … 1.0000001', '0 … 1,000,000')
@@ -364,7 +364,7 @@ def _mapping(value: Any) -> Mapping[str, Any]:
 
 
 def _numbers(column: pa.ChunkedArray) -> NDArray[np.float64]:
-    """The numbers of a column, or of the lists in it, NaN for null; none of a column of anything else."""
+    """Return the numbers of a column, or of the lists in it, NaN for null; none of a column of anything else."""
     kind = column.type
     if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
         column, kind = pc.list_flatten(column), kind.value_type

@@ -133,7 +133,7 @@ class CsvFormat:
 
     @functools.cached_property
     def codec(self) -> str:
-        """The encoding by the name that Python gives it."""
+        """Return the encoding by the name that Python gives it."""
         return codecs.lookup(self.encoding).name
 
     @property
@@ -143,12 +143,12 @@ class CsvFormat:
 
     @property
     def separator(self) -> int:
-        """The byte between cells."""
+        """Return the byte between cells."""
         return ord(self.delimiter)
 
     @property
     def mark(self) -> int | None:
-        """The byte around quotations."""
+        """Return the byte around quotations."""
         return None if self.quote is None else ord(self.quote)
 
     def formats_of(self, name: str, *, date: bool) -> Sequence[str]:

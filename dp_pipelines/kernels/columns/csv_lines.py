@@ -54,7 +54,7 @@ class Header:
 
 
 def header(start: bytes, form: CsvFormat = DEFAULT) -> Header | None:
-    r"""The first line that is not empty, or None where it cannot be read; the declared names of a file without one.
+    r"""Return the first line that is not empty, or None where it cannot be read; the declared names of a file without one.
 
     Args:
         start: the file's first bytes, `LONGEST_HEADER + 1` of them unless it is shorter.
@@ -87,7 +87,7 @@ def header(start: bytes, form: CsvFormat = DEFAULT) -> Header | None:
 def read(
     stream: BinaryIO, columns: Sequence[str], form: CsvFormat = DEFAULT, *, block: int = BLOCK
 ) -> Iterator[pa.Table]:
-    r"""The rows of a file, cells as bytes, null where they say so.
+    r"""Yield the rows of a file, cells as bytes, null for the declared null tokens.
 
     Args:
         stream: where the file begins.
@@ -117,7 +117,7 @@ def read(
 
 
 def not_rows(content: bytes, form: CsvFormat = DEFAULT) -> int | None:
-    r"""The first line of a public file that is neither empty nor a row, counted from one, or None.
+    r"""Return the first line of a public file that is neither empty nor a row, counted from one, or None.
 
     >>> not_rows(b"a,b\n1,2\n1,2,3\n")
     3
@@ -154,7 +154,7 @@ def start_of(stream: BinaryIO) -> bytes:
 
 
 def _exactly(stream: BinaryIO, size: int) -> bytes:
-    """So many bytes, fewer at the end of the file alone: a stream may give less than it is asked for."""
+    """Read so many bytes, fewer only at the end of the file: a stream may return less than it is asked for."""
     data = stream.read(size)
     pieces = [data]
     total = len(data)
@@ -166,7 +166,7 @@ def _exactly(stream: BinaryIO, size: int) -> bytes:
 
 
 def whole_lines(start: bytes, stream: BinaryIO, block: int) -> Iterator[bytes]:
-    r"""Pieces of a file that end with a line's end; lines that are too long may be left out, so that none takes much memory.
+    r"""Yield pieces of a file that end with a line's end; too long lines may be left out, so that none takes much memory.
 
     Args:
         start: what was read of it.
@@ -201,7 +201,7 @@ def _pieces(start: bytes, stream: BinaryIO, block: int) -> Iterator[bytes]:
 
 
 def _rows(lines: bytes, cells: int, form: CsvFormat) -> Iterable[bytes | memoryview]:
-    """The lines that are rows, in their order, in as few pieces as can be."""
+    """Yield the lines that are rows, in their order, in as few pieces as possible."""
     octets = np.frombuffer(lines, np.uint8)
     ends = np.flatnonzero(octets == END) + 1
     starts = np.concatenate(([0], ends[:-1]))
@@ -321,7 +321,7 @@ def _closed(line: bytes, at: int, mark: int) -> int:
 
 
 def _parsed(rows: bytes, places: Iterable[int], cells: int, form: CsvFormat) -> pa.Table:
-    """Some cells of lines that are all rows."""
+    """Parse some cells of lines that are all rows."""
     names = [str(place) for place in range(cells)]
     chosen = [names[place] for place in places]
     reading = pa.csv.ReadOptions(use_threads=False, block_size=len(rows) + 1, column_names=names)

@@ -52,7 +52,7 @@ _TIME = frozenset("HIpMSfz")
 
 
 def checked(formats: Any, field: str) -> tuple[str, ...]:
-    """Formats, of which each says a day, and says nothing twice.
+    """Check formats, each of which must have a day and no directive twice, and return them.
 
     Args:
         formats: one or several texts.
@@ -84,7 +84,7 @@ def has_zone(text: str) -> bool:
 
 
 def iso(text: pa.Array, formats: Sequence[str], *, date: bool = False) -> pa.Array:
-    """Texts as ISO 8601 writes them, days alone for a date; the first format that fits counts.
+    """Convert texts to ISO 8601, days alone for a date; the first format that fits counts.
 
     >>> iso(pa.array(["5.1.2026 7:03 pm", "x"]), ["%d.%m.%Y %I:%M %p"]).to_pylist()
     ['2026-01-05T19:03:00.0', None]
@@ -121,7 +121,7 @@ def _parts(text: str) -> list[str]:
 
 @functools.cache
 def _expression(text: str) -> str:
-    """The expression for a whole cell, with a group for each directive."""
+    """Return the expression for a whole cell, with a group for each directive."""
     pieces = []
     for piece in re.findall(r"%.|\s+|.", text, re.DOTALL):
         if piece[0] == "%" and piece != "%%":
@@ -154,7 +154,7 @@ def _iso(text: pa.Array, form: str, date: bool) -> pa.Array:
 
 
 def _century(years: pa.Array) -> pa.Array:
-    """Two digits as POSIX reads them: 69 to 99 are of the last century."""
+    """Add the century to years of two digits as POSIX does: 69 to 99 are of the last century."""
     return pc.binary_join_element_wise(pc.if_else(pc.less(years, "69"), "20", "19"), years, "")
 
 

@@ -60,7 +60,7 @@ def _unpacked(page: bytes, codec: str) -> pa.Buffer | None:
 
 
 def _header(page: bytes) -> tuple[dict[int, int], int]:
-    """The whole numbers of a page's header by their field, and where it ends.
+    """Return the whole numbers of a page's header by their field, and where it ends.
 
     The format: https://parquet.apache.org/docs/file-format/data-pages/ and Thrift's compact protocol. A dictionary page has
     numbers, then one struct of numbers (and a flag, which takes no bytes of its own).

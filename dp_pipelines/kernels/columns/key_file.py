@@ -63,7 +63,7 @@ class KeyFile:
 
     @property
     def bits(self) -> int:
-        """Leading bits of a hash that name a bucket."""
+        """Return the number of leading bits of a hash that name a bucket."""
         return int(self._facts["bits"])
 
     @property
@@ -72,7 +72,7 @@ class KeyFile:
         return list(self._reader.schema.types)
 
     def hashes(self, columns: Sequence[pa.Array]) -> hashing.Words:
-        """The hashes by which keys are looked up.
+        """Return the hashes by which keys are looked up.
 
         Args:
             columns: canonical and comparable (`keys.comparable`), or dictionaries of such values.
@@ -96,22 +96,22 @@ class KeyFile:
         return possible
 
     def buckets_of(self, place: int, places: int) -> range:
-        """The buckets that one of so many places has: each bucket has one place."""
+        """Return the buckets that one of so many places has: each bucket has one place."""
         first, after = (-(-(p << self.bits) // places) for p in (place, place + 1))
         return range(first, after)
 
     def dealt(self, hashes: hashing.Words) -> hashing.Words:
-        """The hashes with the bits alone that name a bucket: what `shard.slices` deals by, so that buckets stay whole."""
+        """Return the hashes reduced to the bits that name a bucket, so that `shard.slices` keeps buckets whole."""
         return hashes & self._leading
 
     def numbers(self, hashes: hashing.Words) -> Places:
-        """The bucket of each hash."""
+        """Return the bucket of each hash."""
         if not self.bits:
             return np.zeros(len(hashes), np.int64)
         return (hashes >> np.uint64(64 - self.bits)).astype(np.int64)
 
     def groups(self, places: Sequence[int], most: int) -> tuple[pa.Array, ...] | None:
-        """The different values of some columns of the keys, each once, in the order in which the list has them; None if too many.
+        """Return the different values of some columns of the keys, in the order of the list; None if too many.
 
         Args:
             places: of the columns.
@@ -131,7 +131,7 @@ class KeyFile:
         return columns
 
     def bucket(self, number: int) -> "Bucket":
-        """The keys whose hashes begin with the bits of a number."""
+        """Return the keys whose hashes begin with the bits of a number."""
         with _LOCK:  # one file, which threads of a process share
             return Bucket(columns=tuple(self._reader.get_batch(number).columns))
 
@@ -171,7 +171,7 @@ class Bucket:
         return len(self.columns[0])
 
     def find(self, columns: Sequence[pa.Array], hashes: hashing.Words) -> Places:
-        """The place of each key in the bucket; its length where it is not there.
+        """Return the place of each key in the bucket; its length where it is not there.
 
         Args:
             columns: canonical and comparable.
@@ -209,7 +209,7 @@ def filter_places(hashes: hashing.Words, words: int) -> Places:
 
 
 def filter_masks(hashes: hashing.Words) -> hashing.Words:
-    """The bits of that word that are set for keys (a blocked Bloom filter: Putze, Sanders, Singler 2007)."""
+    """Return the bits of the filter's word that are set for keys (a blocked Bloom filter: Putze, Sanders, Singler 2007)."""
     low, one = hashes & _LOW, np.uint64(1)
     masks = np.zeros(len(hashes), np.uint64)
     for number in range(_BITS_OF_A_KEY):

@@ -152,7 +152,7 @@ class KeyFileWriter:
         return hashing.hash_columns([keys.comparable(column) for column in columns], SALT)
 
     def _check_order(self, columns: Sequence[pa.Array], carried: int) -> None:
-        """Raises: WrongOrder for the first key that is not above the one before it."""
+        """Raise WrongOrder for the first key that is not above the one before it."""
         length = len(columns[0])
         rises, same = np.zeros(length - 1, np.bool_), np.ones(length - 1, np.bool_)
         for column in columns:
@@ -178,7 +178,7 @@ def _compared(column: pa.Array) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
 
 
 def _zeros(path: pathlib.Path, words: int) -> np.memmap[Any, np.dtype[np.uint64]]:
-    """A mapped file that has its room on the disk: a write into a hole of a full disk would end the process without a word."""
+    """Return a mapped file with its space reserved: a write into a hole of a full disk would kill the process silently."""
     with path.open("xb") as file:
         if hasattr(os, "posix_fallocate"):
             os.posix_fallocate(file.fileno(), 0, 8 * words)

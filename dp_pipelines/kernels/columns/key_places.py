@@ -74,7 +74,7 @@ class KeyPlaces:
         return len(self.entries) - 1
 
     def find(self, columns: Sequence[pa.Array]) -> Places:
-        """The place of each key in the list; its length where the key is not listed.
+        """Return the place of each key in the list; its length where the key is not listed.
 
         Args:
             columns: canonical and comparable, of the types of the list's.
@@ -121,7 +121,7 @@ def _has_doubles(columns: Sequence[pa.Array]) -> bool:
 
 
 def equal_values(some: pa.Array, others: pa.Array) -> NDArray[np.bool_]:
-    """Value by value, of two arrays of one type; null equals null."""
+    """Compare two arrays of one type value by value; null equals null."""
     if pa.types.is_null(some.type):
         return np.ones(len(some), np.bool_)
     equal: NDArray[np.bool_] = pc.fill_null(pc.equal(some, others), False).to_numpy(zero_copy_only=False)

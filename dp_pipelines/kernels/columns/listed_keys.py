@@ -69,7 +69,7 @@ class ListedKeys(Sequence[tuple[Any, ...]]):
 
     @classmethod
     def of_tuples(cls, listed: tuple[tuple[Any, ...], ...]) -> "Sequence[tuple[Any, ...]]":
-        """Declared keys without their tuples, where Arrow gives back the same values of the same types; else as they are."""
+        """Return declared keys as columns, if Arrow returns the same values of the same types; otherwise as they are."""
         width = len(listed[0]) if listed else 0
         if not width or any(len(key) != width for key in listed):
             return listed
@@ -82,7 +82,9 @@ class ListedKeys(Sequence[tuple[Any, ...]]):
 
     @classmethod
     def of_arrays(cls, columns: Sequence[pa.Array]) -> "Sequence[tuple[Any, ...]]":
-        """The keys in plain columns, as if their values had been declared; tuples where Arrow would not give back the same.
+        """Return the keys in plain columns, as if their values had been declared.
+
+        They are tuples if Arrow would not return the same values.
 
         Raises:
             ValueError, OverflowError: a value is none of Python's.
@@ -123,7 +125,7 @@ class ListedKeys(Sequence[tuple[Any, ...]]):
 
     @property
     def declared_arrays(self) -> tuple[pa.Array, ...]:
-        """The columns, whose Python values are those of the keys.
+        """Return the columns, whose Python values are those of the keys.
 
         Raises:
             ValueError: a column holds values of different kinds.
@@ -133,7 +135,7 @@ class ListedKeys(Sequence[tuple[Any, ...]]):
         return self._columns
 
     def part(self, places: Sequence[int], rows: NDArray[np.int64]) -> "ListedKeys":
-        """Some of its columns at some places, as if these had been listed. Its columns are arrays.
+        """Return some of its columns at some places, as if these had been listed. Its columns are arrays.
 
         Args:
             places: of the columns.
@@ -162,7 +164,7 @@ class ListedKeys(Sequence[tuple[Any, ...]]):
 
     @functools.cached_property
     def in_order(self) -> "ListedKeys":
-        """The same keys in an order that depends on the keys alone, and not on the order in which they were listed."""
+        """Return the same keys in an order that depends on the keys alone, and not on the order in which they were listed."""
         columns = [column for column in self._columns if isinstance(column, pa.Array)]
         if len(columns) == len(self._columns) and not any(pa.types.is_dictionary(column.type) for column in columns):
             names = [f"p{index}" for index in range(len(columns))]
@@ -181,7 +183,7 @@ class ListedKeys(Sequence[tuple[Any, ...]]):
         return len(self._columns)
 
     def typed(self, names: Sequence[str], kinds: Sequence[pa.DataType]) -> list[pa.Array]:
-        """Its columns as plain arrays of the types that the data have.
+        """Return its columns as plain arrays of the types that the data have.
 
         Args:
             names: of the partition columns, for errors.
@@ -198,7 +200,7 @@ class ListedKeys(Sequence[tuple[Any, ...]]):
         ]
 
     def arrays(self, names: Sequence[str]) -> list[pa.Array]:
-        """Its columns as plain arrays of the types that the listed values have.
+        """Return its columns as plain arrays of the types that the listed values have.
 
         Args:
             names: of the partition columns, for errors.
@@ -226,7 +228,7 @@ class ListedKeys(Sequence[tuple[Any, ...]]):
         return plain
 
     def doubled(self, names: Sequence[str], kinds: Sequence[pa.DataType]) -> tuple[Any, ...] | None:
-        """A key that is listed twice, if there is one.
+        """Return a key that is listed twice, if there is one.
 
         Args:
             names, kinds: as for `places`.
@@ -299,12 +301,12 @@ class ListedKeys(Sequence[tuple[Any, ...]]):
 
     @property
     def nbytes(self) -> int:
-        """Its bytes in memory, without what is made to look keys up."""
+        """Return its bytes in memory, without the index for looking keys up."""
         return sum(column.nbytes for column in self._columns if isinstance(column, pa.Array))
 
 
 def described(key: Sequence[Any]) -> list[str]:
-    """The values of a key with their types, so that 1 and "1" differ.
+    """Return the values of a key with their types, so that 1 and "1" differ.
 
     >>> described(("north", 1))
     ["str:'north'", 'int:1']
@@ -318,7 +320,7 @@ _HELD: weakref.WeakValueDictionary[str, ListedKeys] = weakref.WeakValueDictionar
 
 @contextlib.contextmanager
 def travelling_through(folder: pathlib.Path, lists: Iterable[ListedKeys | None]) -> Iterator[None]:
-    """Have large lists travel as files, while steps are sent to workers that see a folder.
+    """Make large lists travel as files, while steps are sent to workers that see a folder.
 
     Args:
         folder: a private one. The files are gone at the end.
@@ -347,7 +349,7 @@ def _of_file(digest: str, path: str) -> ListedKeys:
 
 
 def _held(digest: str, read: Callable[[], bytes]) -> ListedKeys:
-    """The list with this digest: the one that the process holds, if it does."""
+    """Return the list with this digest, if the process has it; otherwise read it."""
     with _LOCK:
         cached = _HELD.get(digest)
         if cached is None:
@@ -360,7 +362,7 @@ def _held(digest: str, read: Callable[[], bytes]) -> ListedKeys:
 
 
 def _as_arrow(column: Sequence[object] | pa.Array) -> Sequence[object] | pa.Array:
-    """Declared values as an array, or as they are where they are of different kinds."""
+    """Convert declared values to an array; values of different kinds stay as they are."""
     try:
         return arrow_values(column)
     except (pa.ArrowException, OverflowError, UnicodeError):
@@ -376,7 +378,7 @@ def _is_faithful(kind: pa.DataType) -> bool:
 
 
 def _as_declared(column: pa.Array) -> pa.Array:
-    """An array of a faithful type under the type that its values would have had, had they been declared one by one."""
+    """Convert an array of a faithful type to the type that its values would have had if they had been declared."""
     if column.null_count == len(column):
         return pa.nulls(len(column))
     if pa.types.is_timestamp(column.type):

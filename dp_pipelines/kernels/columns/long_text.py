@@ -116,7 +116,7 @@ def with_texts(
 
 
 def apart(tables: Iterable[pa.Table]) -> tuple[list[pa.Table], Texts]:
-    """Tables of rows, and the texts of the tables of texts among them.
+    """Separate tables of rows from tables of texts, and return both.
 
     >>> apart([pa.table({"p0": [1]})])[1]
     {}

@@ -25,7 +25,7 @@ STEPS = 4096
 
 
 def in_units(statistic: Statistic, query: Query, stddev: float) -> float:
-    """A standard deviation of a statistic in units of its change (`Shape.unit`)."""
+    """Convert a standard deviation of a statistic to units of its change (`Shape.unit`)."""
     return stddev / (stage.shape_of(statistic, query).unit * statistic.fine_step)
 
 
@@ -91,7 +91,7 @@ def refuse_above(queries: Queries, budget: TotalBudget) -> None:
 
 
 def _cost(queries: Queries, budget: TotalBudget, factor: float) -> float:
-    """The least epsilon of the noise that is asked for, times a factor, by all ways to choose its laws that are tried."""
+    """Return the least epsilon of the noise that is asked for, times a factor, by all ways to choose its laws that are tried."""
     items = [(name, item) for name, query in queries.items() for item in stage.fixed_noise(query)]
     if budget.delta == 0:
         return budget.cost(_records(queries, dict.fromkeys(items, "laplace"), factor), accuracy=1e-3)
@@ -118,7 +118,7 @@ def _records(queries: Queries, laws: Mapping[tuple[str, str], str], factor: floa
 
 
 def _rounded(value: float, *, up: bool = True) -> str:
-    """Three digits, rounded to the safe side.
+    """Round to three digits, to the safe side.
 
     >>> _rounded(31.21), _rounded(31.29, up=False), _rounded(123456.0)
     ('31.3', '31.2', '124000')

@@ -59,14 +59,14 @@ def searched(find: Callable[[], Real]) -> Real:
 
 
 def records_of(queries: Queries, calibrated: Calibrated) -> tuple[MechanismRecord, ...]:
-    """All records of one run."""
+    """Return all records of one run."""
     return tuple(r for n, query in queries.items() for r in stage.records(n, query, calibrated.choices[n], calibrated))
 
 
 def all_records(
     queries: Queries, calibrated: Calibrated, split: Split, runs: int
 ) -> tuple[tuple[tuple[MechanismRecord, ...], int], ...]:
-    """The records of all runs: those of one, and how often they run, for each kind of round."""
+    """Return the records of all runs: those of one, and how often they run, for each kind of round."""
     if split == "constant" or runs == 1:
         return ((records_of(queries, calibrated), runs),)
     parts = [rounds.ratio(split, runs, number) for number in range(1, runs + 1)]
@@ -74,7 +74,7 @@ def all_records(
 
 
 def settle(queries: Queries, chosen: Chosen, budget: TotalBudget, split: Split, start: float) -> Calibrated:
-    """The choices of the round with the smallest part, with the smallest noise that meets the budget over all rounds.
+    """Return the choices of the round with the smallest part, with the smallest noise that meets the budget over all rounds.
 
     Args:
         queries: by stage.
@@ -117,7 +117,7 @@ def _cost(queries: Queries, calibrated: Calibrated, budget: TotalBudget, split: 
 
 
 def _exact_level(queries: Queries, chosen: Chosen, budget: TotalBudget, start: float) -> float:
-    """The noise level that meets the budget, on records so fine that steps do not matter."""
+    """Return the noise level that meets the budget, on records so fine that steps do not matter."""
 
     def cost(level: float) -> float:
         fine = [r for name in chosen for r in ideal(name, queries[name], chosen[name], level, budget, len(queries))]
@@ -127,7 +127,7 @@ def _exact_level(queries: Queries, chosen: Chosen, budget: TotalBudget, start: f
 
 
 def _units(candidate: Candidate, item: str) -> int:
-    """The units of change that are rounded together: all that one privacy unit may put into one number, or each alone."""
+    """Return how many units of change are rounded together: all that one unit may put into one number, or each alone."""
     joined = candidate.laws[item] == "gaussian" and item not in candidate.fixed and candidate.shapes[item].joins
     return candidate.shapes[item].per_coordinate if joined else 1
 
@@ -155,7 +155,7 @@ def _fitting(law: str, multipliers: Sequence[float]) -> float:
 def _choices(
     queries: Queries, chosen: Chosen, budget: TotalBudget, level: float, hint: str = HINT
 ) -> Callable[[int], Calibrated]:
-    """Choices in integers at a noise level, to be moved in steps of 1 / FINE.
+    """Return choices in integers at a noise level, to be moved in steps of 1 / FINE.
 
     Raises:
         BudgetError: the noise would drown everything.

@@ -39,7 +39,7 @@ Steps = tuple[int, int]
 
 
 def passing_steps(stage: StagePlan) -> dict[int, Steps]:
-    """The noisy steps that pass, by the place of each statistic that is compared; none do where the first is above the last.
+    """Return the noisy steps that pass, by the place of each compared statistic; none if the first is above the last.
 
     Args:
         stage: over a `LargeList`.
@@ -65,7 +65,7 @@ def refuse_derived(stage: StagePlan) -> None:
 
 
 def compared_noises(stage: StagePlan) -> dict[int, tuple[Law, Steps]]:
-    """The law and the passing steps of each statistic that is compared, by its place. Errors as for `passing_steps`."""
+    """Return the law and the passing steps of each statistic that is compared, by its place. Errors as for `passing_steps`."""
     noises = {}
     for place, steps in passing_steps(stage).items():
         noise = stage.noises[place]
@@ -75,7 +75,7 @@ def compared_noises(stage: StagePlan) -> dict[int, tuple[Law, Steps]]:
 
 
 def chance(stage: StagePlan) -> Fraction:
-    """The chance that a partition without rows passes: noises are independent, so it is a product."""
+    """Return the chance that a partition without rows passes: noises are independent, so it is a product."""
     return math.prod((_chance(law, *steps) for law, steps in compared_noises(stage).values()), start=Fraction(1))
 
 
@@ -112,7 +112,7 @@ def described(stage: StagePlan, expect: "Expectation | None" = None) -> dict[str
 
 
 def shown_number(expected: float) -> str:
-    """An expected number for readers.
+    """Format an expected number for readers.
 
     >>> shown_number(168736.2), shown_number(0.0421), shown_number(0.0), shown_number(12.34)
     ('168,737', '0.042', '0', '12.4')
@@ -156,7 +156,7 @@ def _steps(stage: StagePlan, condition: Condition, place: int) -> Steps:
 
 
 def _first(holds: Callable[[int], bool]) -> int:
-    """The first steps for which something holds that holds for all later ones too; one beyond the last, where for none."""
+    """Return the first steps from which on something holds; one beyond the last if it never does."""
     low, high = -FARTHEST, FARTHEST + 1
     while low < high:
         middle = (low + high) // 2
