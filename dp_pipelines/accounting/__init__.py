@@ -1,1 +1,1 @@
-"""What mechanisms cost together: records, privacy loss distributions and their composition. No stages here."""
+"""Privacy accounting: mechanism records, privacy loss distributions and their composition. No stages here."""

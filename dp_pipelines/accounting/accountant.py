@@ -1,4 +1,4 @@
-"""What mechanism records cost together as (epsilon, delta), never below the truth.
+"""Privacy accountant: the (epsilon, delta) that mechanism records cost together, never below the truth.
 
 In: the records of one run and the number of runs, or several lists of records, each with its number of runs. Out: the
 epsilon for a delta, or the delta for an epsilon, of everything together. Holds: everything the records describe, run
@@ -9,10 +9,9 @@ check that), and other plans over the same people (see the ledger).
 """
 
 # Groups. A record with a `group` reads the units of that group and no others. Whatever the data, a unit is in one group
-# of a
-# plan, so the most expensive group decides: every answer is the largest over the groups, each taken together with the
-# records that read all units (docs/proofs/accounting.md, lemma 7). Records with one name belong to the same group in
-# all runs and rounds.
+# of a plan, so the most expensive group decides: every result is the largest over the groups, each taken together with
+# the records that read all units (docs/proofs/accounting.md, lemma 7). Records with the same group name belong to the
+# same group in all runs and rounds.
 
 import collections
 import math
@@ -44,7 +43,7 @@ a table."""
 
 
 def loss_distribution(mechanisms: Iterable[MechanismRecord], *, runs: int = 1) -> "Composition":
-    """All records of all runs as dominating pairs, merged: equal pairs are counted, and all Gaussians become one.
+    """Return the composition of all records of all runs as dominating pairs. Equal pairs are counted, all Gaussians become one.
 
     Groups are ignored: this is what a unit in all of them would cost. `record_kinds` says which pairs a record stands
         for.
@@ -58,7 +57,7 @@ def loss_distribution(mechanisms: Iterable[MechanismRecord], *, runs: int = 1) -
 def epsilon_of(
     mechanisms: Iterable[MechanismRecord], delta: float, *, runs: int = 1, accuracy: float = ACCURACY
 ) -> float:
-    """The epsilon that all runs of all records cost together at a delta; infinite if no epsilon is enough.
+    """Compute the epsilon that all runs of all records cost together at a delta; infinite if no epsilon is enough.
 
     Args:
         mechanisms: the records of one run.
@@ -80,7 +79,15 @@ def epsilon_of(
 def epsilon_of_rounds(
     rounds: Iterable[tuple[Sequence[MechanismRecord], int]], delta: float, *, accuracy: float = ACCURACY
 ) -> float:
-    """The epsilon of runs that differ: lists of records, each with its number of runs. Otherwise like `epsilon_of`.
+    """Compute the epsilon of runs that differ. Otherwise like `epsilon_of`.
+
+    Args:
+        rounds: lists of records, each with its number of runs.
+        delta: as for `epsilon_of`.
+        accuracy: as for `epsilon_of`.
+
+    Raises:
+        RequestError: an argument is out of its range.
 
     >>> record = MechanismRecord(stage="s", name="rows", kind="gaussian", scale=Fraction(4096), l2_squared=1024**2, l0=1)
     >>> round(epsilon_of_rounds([([record], 4), ([record], 8)], 1e-6), 4)
@@ -92,7 +99,7 @@ def epsilon_of_rounds(
 
 
 def _epsilon(kept: Rounds, delta: float, accuracy: float) -> float:
-    """Like `epsilon_of_rounds`, for the records that one unit meets."""
+    """Compute `epsilon_of_rounds` for the records that one unit meets."""
     draws = sum(runs * record.draws for records, runs in kept for record in records)
     composed = _composed(kept)
     least = composed.epsilon(delta * (1 - 1e-12), accuracy)
@@ -116,7 +123,7 @@ def epsilon_of_groups(
     runs: int = 1,
     accuracy: float = ACCURACY,
 ) -> float:
-    """The epsilon at a delta when units are in disjoint groups and each group has mechanisms that read only its units.
+    """Compute the epsilon at a delta when units are in disjoint groups and each group has mechanisms that read only its units.
 
     A unit belongs to one group, whatever the data of other units. It meets the shared mechanisms and those of its
     group, so the most expensive group decides (docs/proofs/accounting.md, lemma 7).
@@ -143,7 +150,7 @@ def epsilon_of_groups(
 def delta_of(
     mechanisms: Iterable[MechanismRecord], epsilon: float, *, runs: int = 1, accuracy: float = ACCURACY
 ) -> float:
-    """The delta, at most 1, that all runs of all records cost together at an epsilon.
+    """Compute the delta, at most 1, that all runs of all records cost together at an epsilon.
 
     Args:
         mechanisms: the records of one run.
@@ -168,9 +175,17 @@ def delta_of(
 
 
 def tables_delta(mechanisms: Iterable[MechanismRecord], *, runs: int = 1, epsilon: float) -> float:
-    """What the samplers' tables add to delta at an epsilon: (1 + exp(epsilon)) * draws that one unit can change * 2^-100.
+    """Compute how much delta the samplers' tables add: (1 + exp(epsilon)) * draws that one unit can change * 2^-100.
 
     Beyond `LARGEST_EPSILON` it stays constant: a plan with that delta is held to that epsilon.
+
+    Args:
+        mechanisms: the records of one run.
+        runs: how often they run.
+        epsilon: of everything together, from 0.
+
+    Raises:
+        RequestError: `epsilon` is out of its range.
 
     >>> tables_delta([MechanismRecord(stage="s", name="threshold", kind="delta", delta=0.1)], epsilon=1.0)
     0.0
@@ -182,7 +197,11 @@ def tables_delta(mechanisms: Iterable[MechanismRecord], *, runs: int = 1, epsilo
 
 
 def pure_epsilon_of(mechanisms: Iterable[MechanismRecord], *, runs: int = 1) -> Fraction | None:
-    """The exact epsilon of all runs of all records at delta 0 with ideal noise; None if there is none.
+    """Compute the exact epsilon of all runs of all records at delta 0 with ideal noise; None if there is none.
+
+    Args:
+        mechanisms: the records of one run.
+        runs: how often they run.
 
     >>> records = [MechanismRecord(stage="s", name=n, kind="bounded_range", epsilon=0.5, l0=1, group=n) for n in ("a", "b")]
     >>> pure_epsilon_of(records, runs=2)
@@ -199,17 +218,19 @@ def pure_epsilon_of(mechanisms: Iterable[MechanismRecord], *, runs: int = 1) -> 
 
 
 def by_group(rounds: Iterable[tuple[Sequence[MechanismRecord], int]]) -> list[Rounds]:
-    """For each group, what one of its units meets in all rounds: the records that read all units and those of the group.
+    """Return for each group the rounds of one of its units: the records that read all units and those of the group.
 
     >>> all_of_it, young = (MechanismRecord(stage="s", name="n", kind="delta", delta=0.1, group=g) for g in (None, "young"))
     >>> [len(records) for ((records, runs),) in by_group([([all_of_it, young], 1)])], by_group([([all_of_it], 2)])[0][0][1]
     ([2], 2)
     """
-    kept = [(tuple(records), runs) for records, runs in rounds]
-    groups = {record.group: None for records, _ in kept for record in records if record.group is not None}
+    listed = [(tuple(records), runs) for records, runs in rounds]
+    groups = {record.group: None for records, _ in listed for record in records if record.group is not None}
     if not groups:
-        return [kept]
-    return [[(tuple(r for r in records if r.group in (None, name)), runs) for records, runs in kept] for name in groups]
+        return [listed]
+    return [
+        [(tuple(r for r in records if r.group in (None, name)), runs) for records, runs in listed] for name in groups
+    ]
 
 
 def _tables(draws: int, epsilon: float) -> float:

@@ -1,4 +1,4 @@
-"""What records cost by four methods of adding up losses: for `plan --explain` and the benchmark, never for accounting.
+"""Costs of records by four ways to add up losses: for `plan --explain` and the benchmark, never for accounting.
 
 In: groups of records, how often each runs, and delta. Out: an epsilon for each method. Holds: each method is a theorem,
 so each answer is an upper bound on the truth; plans are accounted with the last. Not covered: the error of the
@@ -6,8 +6,8 @@ samplers' tables, except in `pld`.
 """
 
 # * `naive`: epsilons and deltas add up. Each Gaussian record of each run gets an equal part of the delta that failures
-#   leave.
-#   A sum over a sample is amplified: log(1 + rate (e^epsilon - 1)) at rate * delta (Balle, Barthe, Gaboardi 2018, theorem 8).
+#   leave. A sum over a sample is amplified: log(1 + rate (e^epsilon - 1)) at rate * delta (Balle, Barthe, Gaboardi 2018,
+#   theorem 8).
 # * `advanced`: Kairouz, Oh, Viswanath 2015, theorem 3.5, for mechanisms that differ; Gaussian records get equal parts
 #   of delta. The part left to the theorem is the best of a grid.
 # * `renyi`: Renyi divergences add up (Mironov 2017); the best of a grid of orders.
@@ -58,13 +58,13 @@ class Costs:
     order: float | None = None
 
     def to_json(self) -> dict[str, float | None]:
-        """As JSON values, null for infinite."""
+        """Return the costs as JSON values, null for infinite."""
         fields = dataclasses.asdict(self)
         return {name: value if value is not None and math.isfinite(value) else None for name, value in fields.items()}
 
 
 def compare(groups: Groups, delta: float) -> Costs:
-    """The epsilon of all runs of all records at a delta, by four methods.
+    """Compute the epsilon of all runs of all records at a delta, by four methods.
 
     Args:
         groups: records, and how often they run.
@@ -79,8 +79,10 @@ def compare(groups: Groups, delta: float) -> Costs:
     >>> round(costs.naive, 1), round(costs.advanced, 1), round(costs.renyi, 2), round(costs.pld, 2)
     (29.2, 9.7, 1.48, 1.38)
     """
-    kept = [(tuple(records), checks.whole(runs, "runs", low=1, high=accountant.MOST_RUNS)) for records, runs in groups]
-    each = [_compare(of_one, delta) for of_one in accountant.by_group(kept)]
+    listed = [
+        (tuple(records), checks.whole(runs, "runs", low=1, high=accountant.MOST_RUNS)) for records, runs in groups
+    ]
+    each = [_compare(of_one, delta) for of_one in accountant.by_group(listed)]
     return Costs(
         naive=max(costs.naive for costs in each),
         advanced=max(costs.advanced for costs in each),
@@ -91,7 +93,7 @@ def compare(groups: Groups, delta: float) -> Costs:
 
 
 def _compare(kept: Sequence[tuple[tuple[MechanismRecord, ...], int]], delta: float) -> Costs:
-    """Like `compare`, for the records that one unit meets."""
+    """Compute `compare` for the records that one unit meets."""
     if delta == 0:
         added = _composed(kept, 0.0, (0.0,))
         return Costs(naive=added, advanced=added, renyi=added, pld=added)
@@ -107,7 +109,7 @@ def _compare(kept: Sequence[tuple[tuple[MechanismRecord, ...], int]], delta: flo
 
 
 def explain(groups: Groups, delta: float) -> dict[str, Any]:
-    """The cost of all stages together and of each alone at the same delta, and each stage's records of its first run.
+    """Return the cost of all stages together and of each alone at the same delta, and each stage's records of its first run.
 
     Args:
         groups: records, and how often they run.
@@ -116,11 +118,11 @@ def explain(groups: Groups, delta: float) -> dict[str, Any]:
     Returns:
         JSON values: `delta`, `total`, `stages` (by name) and `records` (by name of stage).
     """
-    kept = [(tuple(records), runs) for records, runs in groups]
-    stages = dict.fromkeys(record.stage for records, _ in kept for record in records)
-    by_stage = [(_by_stage(records), runs) for records, runs in kept]
+    listed = [(tuple(records), runs) for records, runs in groups]
+    stages = dict.fromkeys(record.stage for records, _ in listed for record in records)
+    by_stage = [(_by_stage(records), runs) for records, runs in listed]
     alone = {name: [(tuple(of_stages.get(name, ())), runs) for of_stages, runs in by_stage] for name in stages}
-    total = compare(kept, delta).to_json()
+    total = compare(listed, delta).to_json()
     # Stages whose records differ in nothing but names cost the same.
     costs: dict[Any, dict[str, float | None]] = {}
     each = {}
@@ -147,7 +149,7 @@ def _unnamed(record: MechanismRecord) -> MechanismRecord:
 
 
 def rough_epsilon(records: Iterable[MechanismRecord], delta: float, *, runs: int = 1) -> float:
-    """Roughly the epsilon of all records of all runs at a delta, by `estimate.rough`, for the most expensive group.
+    """Estimate the epsilon of all records of all runs at a delta, by `estimate.rough`, for the most expensive group.
 
     Args:
         records: of one run.
@@ -164,7 +166,7 @@ def rough_epsilon(records: Iterable[MechanismRecord], delta: float, *, runs: int
 def _composed(
     groups: Sequence[tuple[tuple[MechanismRecord, ...], int]], delta: float, slacks: Iterable[float]
 ) -> float:
-    """The best that composition theorems give when they keep some part of delta for themselves."""
+    """Compute the smallest epsilon by composition theorems over all slacks: parts of delta that the theorem uses itself."""
     left = delta - _failure(groups)
     if left < 0:
         return math.inf
@@ -188,7 +190,7 @@ def _composed(
 
 
 def _advanced(epsilons: Floats, times: Floats, delta: float) -> float:
-    """Kairouz, Oh, Viswanath 2015, theorem 3.5: composition of mechanisms with different epsilons."""
+    """Compute the epsilon of mechanisms with different epsilons by Kairouz, Oh, Viswanath 2015, theorem 3.5."""
     squares = _total(times * epsilons**2)
     mean = _total(times * (epsilons * np.tanh(epsilons / 2)))
     first = math.sqrt(2 * squares * math.log(math.e + math.sqrt(squares) / delta))
@@ -196,14 +198,17 @@ def _advanced(epsilons: Floats, times: Floats, delta: float) -> float:
 
 
 def _total(numbers: Floats) -> float:
-    """The sum, the same on every processor: BLAS, which `@` calls, adds in the order that suits the one at hand."""
+    """Return the sum, the same on every processor.
+
+    BLAS, which `@` calls, picks an order of additions that suits the processor.
+    """
     return float(numbers.sum())
 
 
 def _losses(
     groups: Iterable[tuple[tuple[MechanismRecord, ...], int]],
 ) -> tuple[Floats, Floats, Floats, list[tuple[float, float]]]:
-    """Gaussian sums as squared shifts, sampling rates and counts; all other mechanisms as epsilons and counts."""
+    """Return Gaussian sums as squared shifts, sampling rates and counts; all other mechanisms as epsilons and counts."""
     # Counts start from the integer 0, so none is rounded before the end.
     normal: dict[tuple[float, float], float] = collections.defaultdict(int)
     pure: dict[float, float] = collections.defaultdict(int)
@@ -221,7 +226,7 @@ def _losses(
 
 
 def _gaussian_epsilons(mu: Floats, deltas: Floats) -> Floats:
-    """The epsilon of each Gaussian mechanism at its delta (Balle and Wang 2018, theorem 8), from above.
+    """Compute an upper bound on the epsilon of each Gaussian mechanism at its delta (Balle and Wang 2018, theorem 8).
 
     Args:
         mu: shifts, in standard deviations.
@@ -249,7 +254,10 @@ def _gaussian_epsilons(mu: Floats, deltas: Floats) -> Floats:
 
 
 def _renyi(groups: Sequence[tuple[tuple[MechanismRecord, ...], int]], delta: float) -> tuple[float, float | None]:
-    """The best order. Equal records are merged and counted: in a plan of many runs most of them are equal."""
+    """Return the smallest epsilon over the grid of orders, and its order.
+
+    Equal records are merged and counted, because in a plan of many runs most of them are equal.
+    """
     gaussian: list[tuple[tuple[MechanismRecord, ...], int]] = []
     others: collections.Counter[MechanismRecord] = collections.Counter()
     for record, runs in ((record, runs) for records, runs in groups for record in records):

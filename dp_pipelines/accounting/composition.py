@@ -40,7 +40,7 @@ TINY = 2e-9
 """Below this delta an epsilon of sampled mechanisms is compared with the deltas of smaller ones."""
 
 CLOSE = 0.9995
-"""As a part of an epsilon: how near two are to count as equally good there. So epsilons grow with steps but for that."""
+"""If an epsilon is above this part of another, the two count as equally good. Epsilons grow with steps up to that."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -68,11 +68,16 @@ class Composition:
 
     @functools.cached_property
     def mirror(self) -> "Composition":
-        """The same composition in the other direction."""
+        """Return the same composition in the other direction."""
         return dataclasses.replace(self, sampled={pair.mirror: count for pair, count in self.sampled.items()})
 
     def epsilon(self, delta: float, accuracy: float = 3e-5) -> float:
-        """The smallest epsilon, from 0, for which `delta` is known to be enough; infinite if there is none."""
+        """Compute the smallest epsilon, from 0, for which `delta` is known to be enough; infinite if there is none.
+
+        Args:
+            delta: from 0 to below 1.
+            accuracy: how far above the truth the answer may be, as a relative error (a goal, not a guarantee).
+        """
         answer = self._epsilon(delta, accuracy)
         if not self.sampled:
             return answer
@@ -81,7 +86,7 @@ class Composition:
         return self._lowered(answer, delta, accuracy) if 0 < delta < TINY else answer
 
     def _lowered(self, answer: float, delta: float, accuracy: float) -> float:
-        """A smaller epsilon whose own delta is known to be small enough, if there is one.
+        """Search for a smaller epsilon whose own delta is known to be small enough; otherwise return `answer`.
 
         A grid for a tiny delta begins at the closed forms, which sampling may leave ten times too high. The delta at a given
         epsilon has its own proof, so that each epsilon that is returned is proven, however it was chosen.
@@ -99,7 +104,12 @@ class Composition:
         return high
 
     def delta(self, epsilon: float, accuracy: float = 3e-5) -> float:
-        """A delta, at most 1, that is known to be enough for `epsilon`, from 0."""
+        """Compute a delta, at most 1, that is known to be enough for `epsilon`.
+
+        Args:
+            epsilon: from 0.
+            accuracy: as for `epsilon`.
+        """
         answer = self._delta(epsilon, accuracy)
         return max(answer, self.mirror._delta(epsilon, accuracy)) if self.sampled else answer
 
@@ -119,7 +129,7 @@ class Composition:
         return self._nearer(answer, left, accuracy, slack=4.0)
 
     def _nearer(self, bound: float, left: float, accuracy: float, slack: float) -> float:
-        """The answer from a grid made for epsilons near a bound, or the bound itself.
+        """Return the epsilon that a grid made for epsilons near `bound` finds, or `bound` itself if that is smaller.
 
         Compared with the best tilt, rounding reaches e^slack further up and the grid reaches further down.
         """
@@ -148,7 +158,9 @@ class Composition:
         return largest if grid is None else min(largest, self._with_failure(grid.delta(epsilon)))
 
     def least_epsilon(self, delta: float) -> float:
-        """What closed forms give, in this direction: the sum of epsilons, or Chernoff's bound. Exact for Gaussians alone.
+        """Compute the epsilon of closed forms in this direction: the sum of epsilons, or Chernoff's bound.
+
+        Exact for Gaussians alone.
 
         >>> from dp_pipelines.accounting.dominating_pairs import Laplace
         >>> round(Composition(bounded={Laplace(0.5): 3}).least_epsilon(0.0), 12)
@@ -167,7 +179,7 @@ class Composition:
         return max(0.0, min(added, chernoff))
 
     def largest_delta(self, epsilon: float) -> float:
-        """What closed forms give, in this direction. Exact if all pairs are Gaussian."""
+        """Compute the delta of closed forms, in this direction. Exact if all pairs are Gaussian."""
         chernoff = float(np.min(self._log_moments - THETAS * epsilon))
         delta = math.exp(min(0.0, chernoff)) * (1 + 1e-12)
         left = epsilon - self._added()
@@ -176,7 +188,7 @@ class Composition:
         return self._with_failure(delta)
 
     def _left(self, delta: float) -> float:
-        """The part of delta left for when nothing fails: the inverse of `_with_failure`."""
+        """Return the part of delta that is left if nothing fails: the inverse of `_with_failure`."""
         left = (delta - self.failure) / (1 - self.failure) if self.failure < 1 else -1.0
         return left * (1 - 8 * ROUNDING) if left > 0 else left
 
@@ -184,7 +196,7 @@ class Composition:
         return min(1.0, (self.failure + (1 - self.failure) * delta) * (1 + 8 * ROUNDING))
 
     def _added(self) -> float:
-        """The largest total loss of all pairs but the Gaussians."""
+        """Return the largest total loss of all pairs but the Gaussians."""
         return math.fsum(count * pair.ceiling for pair, count in self._others().items()) * (1 + 4 * ROUNDING)
 
     def _counts(self) -> dict[Pair, int]:
@@ -198,24 +210,24 @@ class Composition:
         return others
 
     def _gaussian(self) -> list[Gaussian]:
-        """One pair or none. Dividing losses by an even smaller mu could overflow."""
+        """Return the one Gaussian pair, or an empty list. Dividing losses by an even smaller mu could overflow."""
         return [Gaussian(max(self.mu, 1e-100))] if self.mu else []
 
     @functools.cached_property
     def _log_moments(self) -> Floats:
-        """The logarithm of the moment at each of `THETAS`, from above."""
+        """Return an upper bound on the logarithm of the moment at each of `THETAS`."""
         total = np.zeros_like(THETAS)
         for pair, count in self._counts().items():
             total += count * (pair.log_moment(THETAS) + 16 * ROUNDING)
         return total * (1 + 16 * ROUNDING)
 
     def _epsilon_of_sampled(self, bound: float, left: float, accuracy: float) -> float:
-        """Like `_epsilon`, from a bound, with gentle tilts; rough answers also give the interval for the final one."""
+        """Compute `_epsilon` from a bound, with gentle tilts; rough answers also give the interval for the final one."""
         log_delta, steepness = math.log(left), 0.0
-        for rounds, wanted, slack in ((ROUGH_ROUNDS, max(accuracy, ROUGH), 17.0), (1, accuracy, 12.0)):
+        for rounds, relative_error, slack in ((ROUGH_ROUNDS, max(accuracy, ROUGH), 17.0), (1, accuracy, 12.0)):
             for _ in range(rounds):
                 theta, best = self._gentle_tilt(bound, log_delta, slack)
-                grid = self._grid(theta, log_delta, bound, wanted, 0.0, steepness or best)
+                grid = self._grid(theta, log_delta, bound, relative_error, 0.0, steepness or best)
                 if grid is None or bound == 0:
                     break
                 before, bound = bound, min(bound, grid.epsilon(left))
@@ -225,15 +237,15 @@ class Composition:
         return bound
 
     def _delta_of_sampled(self, largest: float, epsilon: float, accuracy: float) -> float:
-        """Like `_delta`, from the largest, with gentle tilts."""
+        """Compute `_delta` from the largest, with gentle tilts."""
         steepness = 0.0
-        for wanted in (max(accuracy, ROUGH), max(accuracy, ROUGH), accuracy):
+        for relative_error in (max(accuracy, ROUGH), max(accuracy, ROUGH), accuracy):
             left = self._left(largest)
             if not left > 0:
                 break
             theta, best = self._gentle_tilt(epsilon, math.log(left), 12.0)
             near = max(epsilon, 1 / (steepness or best))
-            grid = self._grid(theta, math.log(left), near, wanted, 0.0, steepness or best)
+            grid = self._grid(theta, math.log(left), near, relative_error, 0.0, steepness or best)
             if grid is None:
                 break
             largest = min(largest, self._with_failure(grid.delta(epsilon)))
@@ -241,7 +253,7 @@ class Composition:
         return largest
 
     def _gentle_tilt(self, epsilon: float, log_delta: float, slack: float) -> tuple[float, float]:
-        """A tilt at which rounding is small compared with delta, and the tilt at which Chernoff's bound is best.
+        """Return a tilt at which rounding is small compared with delta, and the tilt at which Chernoff's bound is best.
 
         Sampling causes rare, large losses: from some tilt on only they would be left, and nothing of the usual ones. So
         the tilt is the smallest at which Chernoff's bound on delta is at most e^slack times too large, but at least
@@ -262,7 +274,7 @@ class Composition:
         return max(float(THETAS[needed]), min(1 / epsilon, usual)), min(steepest, 1000 / epsilon)
 
     def _tilt(self, epsilon: float, enough: float) -> tuple[float, float]:
-        """The smallest tilt that is nearly the best for an epsilon, and the log of Chernoff's bound on delta there.
+        """Return the smallest tilt that is nearly the best for an epsilon, and the log of Chernoff's bound on delta there.
 
         The best tilt moves the mean loss to epsilon; with bounded losses it may be infinite. A smaller tilt knows more
         about smaller epsilons, and is enough if its bound is at most exp(enough). It is at least about 1 / stddev of
@@ -299,7 +311,7 @@ def _interval(
     accuracy: float,
     steepness: float | None = None,
 ) -> float:
-    """An interval at which connecting dots raises epsilon by a share of at most `accuracy`, as far as nodes allow.
+    """Return an interval at which connecting dots raises epsilon by a share of at most `accuracy`, as far as nodes allow.
 
     Each composed pair adds at most theta (theta + 1) h^2 / 8 to the logarithm of the moment at theta, and therefore
     (theta + 1) h^2 / 8 to epsilon (docs/proofs/accounting.md, 5). If the tilt differs from the steepness of delta, the
@@ -331,13 +343,13 @@ def _interval(
 
 
 def _gaussian_delta(pair: Gaussian, epsilon: float) -> float:
-    """An upper bound on the profile."""
+    """Return an upper bound on the profile."""
     profile, error = pair.profile(np.array([epsilon]))
     return float(profile[0] + error[0])
 
 
 def _gaussian_epsilon(pair: Gaussian, delta: float) -> float:
-    """The smallest epsilon, from 0, at which the profile is known to be at most delta; infinite for a delta of 0."""
+    """Return the smallest epsilon, from 0, at which the profile is known to be at most delta; infinite for a delta of 0."""
     if not delta > 0:
         return math.inf
     if _gaussian_delta(pair, 0.0) <= delta:

@@ -21,8 +21,8 @@ MOST_OF_SAMPLED = 2**20
 """The same for sums over samples, of which there may be a hundred thousand."""
 
 FURTHER, GENTLY = (3.0, 6.0, 10.0), (0.03, 0.1, 0.3, 1.0)
-"""Tilts, in standard deviations: one of them decides where a window may end. If losses are rare and large some are much
-too far, so there are more to choose from."""
+"""Tilts, in standard deviations: one of them decides where a window may end. If losses are rare and large, some tilts are
+much too large, so there are more to choose from."""
 
 ROUNDING = 2.0**-53
 
@@ -69,13 +69,13 @@ class Tilted:
         )
 
     def log_moment(self, theta: float) -> float:
-        """Log of the sum of masses * exp(theta * loss)."""
+        """Return the log of the sum of masses * exp(theta * loss)."""
         below_last = nodes(1 - len(self.values), 0, self.interval)
         return math.log(_dot(self.masses.values, np.exp(theta * below_last))) + theta * self.masses.last * self.interval
 
     @property
     def widest(self) -> float:
-        """The largest loss in magnitude."""
+        """Return the largest loss in magnitude."""
         return max(abs(self.masses.first), abs(self.masses.last)) * self.interval
 
 
@@ -107,7 +107,7 @@ class NodeWindow:
         return min(1.0, max(0.0, delta) + self.relative * float(np.sum(np.abs(masses))) + noise + self.extra)
 
     def steepness(self, epsilon: float) -> float:
-        """Roughly how fast the slope of delta falls with epsilon: blurring the losses has an effect proportional to it."""
+        """Estimate how fast the slope of delta falls with epsilon: blurring the losses has an effect proportional to it."""
         above = self.losses > epsilon
         slope = float(np.sum(self.masses[above] * np.exp(epsilon - self.losses[above])))
         near = np.abs(self.losses - epsilon) <= max(2 * (self.losses[1] - self.losses[0]), 0.02 * epsilon)
@@ -196,12 +196,12 @@ def compose(parts: list[Tilted], log_delta: float, lowest: float, *, sampled: bo
 
 
 def _dot(left: Floats, right: Floats) -> float:
-    """The sum of products by pairwise summation, without the threads of a linear algebra library."""
+    """Return the sum of products by pairwise summation, without the threads of a linear algebra library."""
     return float(np.sum(left * right))
 
 
 def _folded(values: Floats, size: int) -> Floats:
-    """Values added up modulo `size`, as a circular convolution of that size sees them."""
+    """Add up values modulo `size`, as a circular convolution of that size does."""
     if len(values) <= size:
         return values
     folded: Floats = np.pad(values, (0, -len(values) % size)).reshape(-1, size).sum(axis=0)

@@ -16,7 +16,7 @@ UP = 1 + 2.0**-40
 
 
 def gaussian(square: float, order: float) -> float:
-    """The divergence of shifted Gaussian noise of standard deviation 1.
+    """Return the Renyi divergence of Gaussian noise of standard deviation 1 that is shifted.
 
     Args:
         square: the square of the shift.
@@ -26,24 +26,39 @@ def gaussian(square: float, order: float) -> float:
 
 
 def laplace(shift: float, order: float) -> float:
-    """The divergence of shifted Laplace noise of scale 1."""
+    """Return the Renyi divergence of Laplace noise of scale 1 that is shifted.
+
+    Args:
+        shift: in scales.
+        order: above 1.
+    """
     whole = 2 * order - 1
     return _capped(shift, order, (order / whole, (order - 1) / whole), -order * shift)
 
 
 def response(epsilon: float, order: float) -> float:
-    """The divergence of an answer that is true with probability e^epsilon / (1 + e^epsilon)."""
+    """Return the Renyi divergence of an answer that is true with probability e^epsilon / (1 + e^epsilon).
+
+    Args:
+        epsilon: above 0.
+        order: above 1.
+    """
     lie = math.exp(-epsilon) / (1 + math.exp(-epsilon))
     return _capped(epsilon, order, (1 / (1 + math.exp(-epsilon)), lie), (1 - order) * epsilon)
 
 
 def bounded_range(epsilon: float, order: float) -> float:
-    """The divergence of a choice whose privacy losses lie in an interval of length epsilon."""
+    """Return the Renyi divergence of a choice whose privacy losses lie in an interval of length epsilon.
+
+    Args:
+        epsilon: from 0.
+        order: above 1.
+    """
     return min(epsilon, order * epsilon * epsilon / 8)
 
 
 def _capped(loss: float, order: float, weights: tuple[float, float], low: float) -> float:
-    """Log of the weighted mean of exp((order - 1) loss) and exp(low), over order - 1, capped by what the loss allows.
+    """Return the log of the weighted mean of exp((order - 1) loss) and exp(low), over order - 1, capped by what the loss allows.
 
     A mechanism whose loss is at most `loss` has a divergence of at most `loss`, and of at most order loss^2 / 2 (Bun
     and Steinke 2016, proposition 3.3). The latter is tighter if the loss is so small that the two exponentials cancel.

@@ -1,4 +1,4 @@
-"""Dominating pairs: how different two neighbouring data sets look at worst, and their masses on a grid of losses.
+"""Dominating pairs: an upper bound on how different two neighbouring data sets look, and their masses on a grid of losses.
 
 In: a sensitivity in units of the noise, or the epsilon of a decision. Out: a `Pair` with its privacy profile; masses on a
 grid. Holds: the profile of the masses is at or above that of the pair at every epsilon, rounding errors included
@@ -18,13 +18,13 @@ import numpy.typing as npt
 Floats = npt.NDArray[np.float64]
 
 LARGEST_EXPONENT = 709.0
-"""Of what `math.exp` can return."""
+"""The largest exponent for which `math.exp` does not overflow."""
 
 FEW = 64
-"""Numbers, one by one, are faster than importing what computes many."""
+"""Up to so many numbers, computing them one by one is faster than importing scipy."""
 
 FAR = 35.0
-"""Below minus this the normal law gets close to the least double, where only its logarithm has all digits."""
+"""Below minus this, the normal law gets close to the smallest double, where only its logarithm has all digits."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,28 +36,43 @@ class Pair(abc.ABC):
 
     @property
     def ceiling(self) -> float:
-        """The largest possible loss."""
+        """Return the largest possible loss."""
         return math.inf
 
     @property
     def mirror(self) -> "Pair":
-        """The pair (Q, P)."""
+        """Return the pair (Q, P)."""
         return self
 
     @abc.abstractmethod
     def profile(self, losses: Floats) -> tuple[Floats, Floats]:
-        """The profile, from 0 to 1, at losses between -1000 and 1000, and a bound on its error."""
+        """Return the profile, from 0 to 1, at losses between -1000 and 1000, and a bound on its error.
+
+        Args:
+            losses: float64 of shape (n,).
+        """
 
     @abc.abstractmethod
     def reach(self, theta: float, log_delta: float) -> tuple[float, float]:
-        """Two losses with all mass that matters between them, when tilted by exp(theta L) and delta is exp(log_delta)."""
+        """Return two losses with all mass that matters between them.
+
+        Args:
+            theta: the tilt: masses are multiplied by exp(theta L).
+            log_delta: the logarithm of delta.
+        """
 
     @abc.abstractmethod
     def log_moment(self, theta: Floats) -> Floats:
-        """Log E[exp(theta L)] for theta > 0, or above it; exact to some units in the last place of 1 + theta * max loss."""
+        """Return log E[exp(theta L)], or a bound above it.
+
+        Exact to some units in the last place of 1 + theta * max loss.
+
+        Args:
+            theta: above 0, float64 of shape (n,).
+        """
 
     def log_moment_within(self, theta: Floats, log_delta: float) -> Floats:
-        """Roughly the same for losses within `reach`: only for choosing tilts and intervals."""
+        """Estimate `log_moment` for losses within `reach`: only for choosing tilts and intervals."""
         return self.log_moment(theta)
 
 
@@ -104,7 +119,7 @@ class BoundedLoss(Pair):
         return -self.largest, self.largest
 
     def _error(self, losses: Floats) -> Floats:
-        """Some units in the last place of the loss; from the largest loss upwards the profile is exactly 0."""
+        """Return some units in the last place of the loss; from the largest loss upwards the profile is exactly 0."""
         error: Floats = np.where(losses < self.largest, (1 + self.largest) * 2.0**-49, 0.0)
         return error
 
@@ -176,10 +191,14 @@ class BoundedRange(BoundedLoss):
 
 
 def normal_law(at: Floats, log_at: Floats) -> tuple[Floats, Floats]:
-    """The standard normal law at some numbers, and the logarithm of that at others, of the same length.
+    """Return the standard normal law at some numbers, and its logarithm at others.
 
     Relative errors stay below 3e-13 for numbers up to 30 in magnitude: those of the C library's erfc, some units in the last
     place, and z^2 units from rounding z / sqrt(2); scipy's functions are as good (docs/proofs/accounting.md, 3).
+
+    Args:
+        at: float64 of shape (n,).
+        log_at: float64 of shape (n,).
     """
     # A plan of Gaussian noise alone asks for one number at a time. Importing scipy's takes longer than all else in planning.
     if len(at) <= FEW and min(*at, *log_at, math.inf, math.inf) > -FAR:
@@ -200,21 +219,31 @@ class Masses:
 
     @property
     def last(self) -> int:
-        """The number of the highest node."""
+        """Return the number of the highest node."""
         return self.first + len(self.values) - 1
 
 
 def nodes(first: int, last: int, interval: float) -> Floats:
-    """The losses at the nodes from `first` to `last`."""
+    """Return the losses at the nodes from `first` to `last`.
+
+    Args:
+        first: the number of the lowest node.
+        last: the number of the highest node, which is included.
+        interval: between two nodes.
+    """
     return np.arange(first, last + 1) * np.float64(interval)
 
 
 def connect_dots(pair: Pair, interval: float, reach: tuple[float, float]) -> Masses:
-    """Masses on a grid whose profile is at or above that of the pair and, up to rounding, equal to it at the nodes.
+    """Return masses on a grid whose profile is at or above that of the pair and, up to rounding, equal to it at the nodes.
 
     The mass at node i and above is d(i - 1) + (d(i - 1) - d(i)) / (exp(h) - 1), where d is the profile at the nodes. It
-    is
-    raised by what rounding may have taken away: moving mass up never lowers a profile.
+    is raised by what rounding may have taken away: moving mass up never lowers a profile.
+
+    Args:
+        pair: the pair.
+        interval: between two nodes.
+        reach: the losses at the two ends of the grid.
 
     >>> masses = connect_dots(Laplace(1.0), 0.25, (-1.0, 1.0))
     >>> len(masses.values), round(float(masses.values[-1]), 3), masses.infinite

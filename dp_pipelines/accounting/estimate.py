@@ -1,4 +1,4 @@
-"""A rough estimate in microseconds: for comparing plans, never for accounting.
+"""Rough estimates of epsilon in microseconds: for comparing plans, never for accounting.
 
 In: what one run does, as a few numbers, and the number of runs. Out: roughly the epsilon that `accounting.accountant`
 finds. Holds: nothing is guaranteed; only the accountant decides what is spent. Not covered: groups
@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable
 
 ORDERS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48)
-"""Of Renyi divergences."""
+"""Orders of Renyi divergences."""
 
 
 WIDTH = 1e-4
@@ -19,7 +19,7 @@ WIDTH = 1e-4
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Terms:
-    """What some mechanisms do, as a few numbers: all that a rough estimate knows about them.
+    """Everything that a rough estimate needs to know about some mechanisms, as a few numbers.
 
     Args:
         squares: the sum of the squared shifts of Gaussian noise, in scales.
@@ -34,7 +34,7 @@ class Terms:
     log_not_failed: float = 0.0
 
     def at(self, level: float) -> "Terms":
-        """The same with `level` times the noise."""
+        """Return the same terms with `level` times the noise."""
         return Terms(
             squares=self.squares / level**2,
             losses=tuple((number, loss / level) for number, loss in self.losses),
@@ -44,38 +44,50 @@ class Terms:
 
 
 def laplace_loss(l0: int, linf: int, l1: int, scale: float) -> tuple[float, float]:
-    """Roughly how many losses Laplace noise has, and how large they are."""
+    """Estimate how many losses Laplace noise has, and how large they are.
+
+    Args:
+        l0: how many integers can change.
+        linf: the largest change of one integer, in steps.
+        l1: the sum of all changes, in steps.
+        scale: of the noise, in steps.
+    """
     return (l0, linf / scale) if l1 >= l0 * linf else (1, l1 / scale)
 
 
 def rough(parts: Iterable[Terms], delta: float, *, runs: int = 1) -> float:
-    """Roughly the epsilon of all runs at a delta.
+    """Estimate the epsilon of all runs at a delta.
 
     Each mechanism counts as a Gaussian whose privacy loss has about the same variance (Dong, Roth, Su 2022, section 3).
     If adding up all epsilons gives less, that is the answer.
 
+    Args:
+        parts: the terms of the mechanisms of one run.
+        delta: of all runs together.
+        runs: how many.
+
     >>> rough([Terms(losses=((1, 0.5),))], 1e-6)
     0.5
     """
-    kept = squares = added = 0.0
+    log_not_failed = squares = added = 0.0
     samples: list[tuple[float, float, float]] = []
     for part in parts:
         samples += part.sampled
-        kept += runs * part.log_not_failed
+        log_not_failed += runs * part.log_not_failed
         squares += runs * part.squares
         if part.squares or part.sampled:
             added = math.inf
         for number, loss in part.losses:
             squares += runs * number * min(loss, loss * loss)
             added += runs * number * loss
-    rest = delta + math.expm1(kept)
+    rest = delta + math.expm1(log_not_failed)
     if rest > 0:
         squares += runs * _of_samples(samples, squares, rest, runs)
     return epsilon_of_sums(squares, added, rest)
 
 
 def epsilon_of_sums(squares: float, added: float, rest: float, *, against: float | None = None) -> float:
-    """Roughly the epsilon at a delta, from the sums over all mechanisms.
+    """Estimate the epsilon at a delta from the sums over all mechanisms.
 
     Args:
         squares: the squared shifts of the Gaussians that mechanisms count as, in scales.
@@ -102,7 +114,11 @@ def epsilon_of_sums(squares: float, added: float, rest: float, *, against: float
 
 
 def gaussian_delta(mu: float, epsilon: float) -> float:
-    """The delta of a Gaussian with this shift, in scales, at an epsilon (Balle and Wang 2018, theorem 8); above it beyond 700.
+    """Compute the delta of a Gaussian with this shift at an epsilon (Balle and Wang 2018, theorem 8); above it beyond 700.
+
+    Args:
+        mu: the shift, in scales; above 0.
+        epsilon: from 0.
 
     >>> round(gaussian_delta(1.0, 1.0), 6)
     0.126937
@@ -113,7 +129,7 @@ def gaussian_delta(mu: float, epsilon: float) -> float:
 
 
 def _of_samples(samples: list[tuple[float, float, float]], other: float, delta: float, runs: int) -> float:
-    """Squares of Gaussians with about the same Renyi divergence as sums over samples.
+    """Estimate the squares of Gaussians with about the same Renyi divergence as sums over samples.
 
     Taken at the largest order of interest at delta: at larger orders samples seem worse than they are.
     """
@@ -128,7 +144,7 @@ def _of_samples(samples: list[tuple[float, float, float]], other: float, delta: 
 
 
 def _log_moment(rate: float, square: float, order: int) -> float:
-    """Mironov, Talwar, Zhang 2019, section 3.3, for whole orders."""
+    """Compute the log moment of a sum over a sample (Mironov, Talwar, Zhang 2019, section 3.3), for whole orders."""
     terms = [
         math.log(math.comb(order, k)) + (order - k) * math.log1p(-rate) + k * math.log(rate) + k * (k - 1) / 2 * square
         for k in range(2, order + 1)

@@ -1,4 +1,4 @@
-"""What a plan guarantees for several privacy units together, such as a household of four customers.
+"""Group privacy: the guarantee of a plan for several privacy units together, such as a household of four customers.
 
 In: the records of a plan, the guarantee for one unit, the size of a group. Out: an (epsilon, delta) for the group. Holds: all
 rows of the group's units may be added or removed together, and the answer is never below the truth. Not covered: units whose
@@ -22,7 +22,7 @@ USELESS_DELTA = 0.01
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GroupGuarantee:
-    """What a group of units is guaranteed.
+    """The guarantee for a group of units.
 
     Args:
         units: the size of the group.
@@ -39,11 +39,11 @@ class GroupGuarantee:
 
     @property
     def useful(self) -> bool:
-        """Whether it says anything that a reader can use."""
+        """Return True if epsilon is finite and delta small enough for a reader to use the guarantee."""
         return math.isfinite(self.epsilon) and self.delta < USELESS_DELTA
 
     def to_json(self) -> dict[str, int | float | None]:
-        """As `plan --json` has it; an epsilon that no number bounds is null."""
+        """Return the guarantee as `plan --json` shows it; an infinite epsilon is null."""
         return {
             "units": self.units,
             "epsilon": self.epsilon if math.isfinite(self.epsilon) else None,
@@ -54,7 +54,7 @@ class GroupGuarantee:
 def group_guarantee(
     rounds: Iterable[tuple[Sequence[MechanismRecord], int]], *, units: int, epsilon: float, delta: float
 ) -> GroupGuarantee:
-    """The guarantee for a group of units, from the guarantee for one.
+    """Compute the guarantee for a group of units from the guarantee for one.
 
     If all records are noise added to integers, a group of k units changes these by at most k times as much as one unit (the
     triangle inequality), so scaled records give the group's epsilon at the same delta. Otherwise the group gets
@@ -81,8 +81,8 @@ def group_guarantee(
     (4.0, 3.12e-05, False)
     """
     units = checks.whole(units, "group", low=1, high=LARGEST_GROUP)
-    kept = [(tuple(records), runs) for records, runs in rounds]
-    scaled = [([_for_group(record, units) for record in records], runs) for records, runs in kept]
+    listed = [(tuple(records), runs) for records, runs in rounds]
+    scaled = [([_for_group(record, units) for record in records], runs) for records, runs in listed]
     if all(record is not None for records, _ in scaled for record in records):
         noise = [([record for record in records if record is not None], runs) for records, runs in scaled]
         # A group changes more integers, each of which adds the error of a noise table to delta.
@@ -99,7 +99,7 @@ def group_guarantee(
 
 
 def _for_group(record: MechanismRecord, units: int) -> MechanismRecord | None:
-    """The record of the same noise where a group changes the integers; None if its kind has no such record.
+    """Return the record of the same noise if a group changes the integers; None if its kind has no such record.
 
     A group may have units in all disjoint groups of a plan, so the record counts for everybody.
     """

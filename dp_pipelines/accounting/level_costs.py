@@ -69,7 +69,7 @@ class LevelPart:
 
     @classmethod
     def of_terms(cls, terms: Terms, runs: int, *, scaled: bool) -> "LevelPart":
-        """Return the part that some mechanisms are.
+        """Return the part for some mechanisms.
 
         Args:
             terms: what they do at noise level 1, without samples.
@@ -82,7 +82,7 @@ class LevelPart:
         return cls((*squares, *losses), runs * terms.log_not_failed)
 
     def row(self, level: float) -> Row:
-        """Return what it adds at a noise level."""
+        """Return the row that the part adds at a noise level."""
         row = self._rows.get(level)
         if row is None:
             row = self._rows[level] = self._new_row(level)
@@ -104,7 +104,7 @@ NOTHING = LevelPart()
 
 
 class OrderedSums:
-    """Sums over places in their order, as a loop finds them, where a few places are exchanged.
+    """Sums in the order of places, with the same bits as a loop; a few places can be exchanged.
 
     NumPy's own `sum` adds in pairs, which gives other last bits. A place that is not filled up holds zeros, which change none.
 
@@ -123,14 +123,14 @@ class OrderedSums:
         self._numbers: Floats = np.array(padded, np.float64).reshape(len(values) * width)
 
     def exchange(self, place: int, values: Sequence[float]) -> None:
-        """Put numbers into a place."""
+        """Replace the numbers of a place."""
         assert len(values) <= self._width
         first, end = place * self._width, place * self._width + len(values)
         self._numbers[first:end] = values
         self._numbers[end : first + self._width] = 0.0
 
     def total(self, changed: Mapping[int, Sequence[float]]) -> float:
-        """Return the sum with other numbers in some places, which then hold what they held."""
+        """Return the sum with other numbers in some places, without changing the places."""
         before = {place: self._numbers[place * self._width : (place + 1) * self._width].copy() for place in changed}
         for place, values in changed.items():
             self.exchange(place, values)
@@ -155,16 +155,16 @@ class _AtLevel:
 
     @functools.cached_property
     def variances(self) -> OrderedSums:
-        """The variances of all parts."""
+        """Return the sums over the variances of all parts."""
         return OrderedSums([row.variances for row in self.rows], self._width)
 
     @functools.cached_property
     def losses(self) -> OrderedSums:
-        """The losses of all parts."""
+        """Return the sums over the losses of all parts."""
         return OrderedSums([row.losses for row in self.rows], self._width)
 
     def exchange(self, place: int, row: Row) -> None:
-        """Put what a part adds into a place."""
+        """Replace the row of a place."""
         before, self.rows[place] = self.rows[place], row
         for name, numbers in (("variances", row.variances), ("losses", row.losses)):
             if name in self.__dict__:
@@ -197,7 +197,7 @@ class LevelCosts:
         self._levels: dict[float, _AtLevel] = {}
 
     def exchange(self, changed: Mapping[int, LevelPart]) -> None:
-        """Put parts into places, for good."""
+        """Replace the parts of some places, for good."""
         for place, part in changed.items():
             self._parts[place] = part
             self._failures.exchange(place, [part.log_not_failed])
@@ -230,7 +230,7 @@ class LevelCosts:
         return epsilon_of_sums(variance, loss, rest, against=self._against)
 
     def _is_met(self, variance: float, loss: float, rest: float) -> bool | None:
-        """Return whether the limit is met; None if that takes exact sums."""
+        """Return True if the limit is met, False if not, None if only exact sums can tell."""
         if rest < 0:
             return False
         if loss < self._against * (1 - SURE):

@@ -89,10 +89,10 @@ class MechanismRecord:
         if self.group is not None and (not isinstance(self.group, str) or not self.group):
             raise RequestError(field="mechanism.group", message="must be text that is not empty, or left out")
         given = {field for field in _FIELDS if getattr(self, field) is not None}
-        wanted = {"stage", "name", "kind", *KINDS[self.kind].fields}
-        if given != wanted:
+        required = {"stage", "name", "kind", *KINDS[self.kind].fields}
+        if given != required:
             raise RequestError(
-                field=f"mechanism.{min(given ^ wanted)}",
+                field=f"mechanism.{min(given ^ required)}",
                 message=f"kind {self.kind} has exactly the fields " + ", ".join(KINDS[self.kind].fields),
             )
         for field in ("l2_squared", "linf", "l0", "l1"):
@@ -112,7 +112,7 @@ class MechanismRecord:
 
     @property
     def draws(self) -> int:
-        """How many draws of noise depend on one unit: the error of the samplers' tables counts once for each.
+        """Return how many draws of noise depend on one unit: the error of the samplers' tables counts once for each.
 
         The coins of selection are exact, and the noise that thresholds compare is counted by its own record.
         """
@@ -120,11 +120,11 @@ class MechanismRecord:
 
     @property
     def pure_epsilon(self) -> Fraction | None:
-        """The exact epsilon at delta 0 with ideal noise; None if there is none. These add up over records and runs."""
+        """Return the exact epsilon at delta 0 with ideal noise; None if there is none. These add up over records and runs."""
         return KINDS[self.kind].pure_epsilon(self)
 
     def to_json(self) -> dict[str, Any]:
-        """The record as exact JSON values: fractions as text, floats unchanged (their shortest text is exact)."""
+        """Return the record as exact JSON values: fractions as text, floats unchanged (their shortest text is exact)."""
         fields = {"stage": self.stage, "name": self.name, "kind": self.kind}
         fields |= {field: getattr(self, field) for field in KINDS[self.kind].fields}
         if self.scale is not None:
@@ -135,7 +135,7 @@ class MechanismRecord:
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> "MechanismRecord":
-        """The record that `to_json` wrote.
+        """Return the record that `to_json` wrote.
 
         Raises:
             RequestError: these are not the fields of a record.
@@ -155,7 +155,11 @@ _FIELDS = tuple(field.name for field in dataclasses.fields(MechanismRecord) if f
 
 
 def _scale(scale: Any) -> Fraction:
-    """A positive rational number of steps whose denominator is a power of two."""
+    """Return a positive rational number of steps whose denominator is a power of two.
+
+    Raises:
+        RequestError: it is not such a number.
+    """
     field = "mechanism.scale"
     if isinstance(scale, bool) or not isinstance(scale, (int, Fraction)):
         raise RequestError(field=field, message=f"must be a fractions.Fraction, not {type(scale).__name__}")
@@ -170,15 +174,19 @@ def _scale(scale: Any) -> Fraction:
 
 def _parsed(text: Any) -> Fraction:
     numerator, slash, denominator = text.partition("/") if isinstance(text, str) else ("", "", "")
-    # Digits only: int() alone would accept spaces, underscores and signs, and two spellings of one record differ in
-    #     digest.
+    # Digits only: int() alone would accept spaces, underscores and signs, and two spellings of one record would have
+    # different digests.
     if not (slash and all(part.isascii() and part.isdigit() for part in (numerator, denominator)) and int(denominator)):
         raise RequestError(field="mechanism.scale", message='must be written as "numerator/denominator"')
     return Fraction(int(numerator), int(denominator))
 
 
 def _from_zero(value: Any, field: str, below: float) -> float:
-    """A number from 0 to below a limit."""
+    """Return a number from 0 to below a limit.
+
+    Raises:
+        RequestError: it is not in this range.
+    """
     if value == 0 and not isinstance(value, bool):
         return 0.0
     return checks.number(value, field, above=0, below=below)

@@ -1,4 +1,4 @@
-"""The kinds of mechanism records: one object for each, which tells the accountant all it needs to know.
+"""The kinds of mechanism records: one object for each kind, with everything that the accountant needs.
 
 In: a record of the kind. Out: its noise draws, dominating pairs, Renyi divergence, losses as a few numbers, and a
 description. Holds: nothing else asks for a record's kind to price it, so a new kind is one class here and an entry in
@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Loss:
-    """How well one run of a record tells two neighbours apart, at worst, if nothing fails. Both parts apply.
+    """The most by which one run of a record distinguishes two neighbours, if nothing fails. Both parts apply.
 
     Args:
         square: the square of the shift of Gaussian noise, in standard deviations. Squares add up over records and runs.
@@ -56,40 +56,40 @@ class RecordKind(abc.ABC):
     """The fields of its records, in plan order, besides stage, name, kind and group. They never change."""
 
     def draws(self, record: "MechanismRecord") -> int:
-        """How many draws from the samplers' tables depend on one unit."""
+        """Return how many draws from the samplers' tables depend on one unit."""
         return 0
 
     def pure_epsilon(self, record: "MechanismRecord") -> Fraction | None:
-        """The exact epsilon at delta 0 with ideal noise; None if there is none."""
+        """Return the exact epsilon at delta 0 with ideal noise; None if there is none."""
         return None
 
     def failures(self, record: "MechanismRecord") -> tuple[float, int]:
-        """The probability that one failure reveals a unit outright, and how many independent failures there may be."""
+        """Return the probability that one failure reveals a unit outright, and how many independent failures there may be."""
         return 0.0, 0
 
     def noise(self, record: "MechanismRecord") -> Law | None:
-        """The law of the noise that each released number gets once; None if there is none or it is drawn repeatedly."""
+        """Return the law of the noise that each released number gets once; None if there is none or it is drawn repeatedly."""
         return None
 
     def changes_of_group(self, record: "MechanismRecord", units: int) -> dict[str, Any] | None:
-        """The fields that describe the effect of so many units together; None if no record of the kind does."""
+        """Return the fields that describe the effect of so many units together; None if no record of the kind does."""
         return None
 
     @abc.abstractmethod
     def loss(self, record: "MechanismRecord") -> Loss:
-        """What `accountant` composes, besides failures."""
+        """Return the loss that `accountant` composes, besides failures."""
 
     @abc.abstractmethod
     def divergence(self, record: "MechanismRecord", order: float) -> float:
-        """What `renyi` adds up: the divergence of an order above 1 if nothing fails; times `UP` it is never too small."""
+        """Return the divergence of an order above 1 if nothing fails; `renyi` adds it up. Times `UP` it is never too small."""
 
     @abc.abstractmethod
     def terms(self, record: "MechanismRecord") -> Terms:
-        """What `comparison` adds up by composition theorems, and `estimate` adds up roughly."""
+        """Return the terms that `comparison` adds up by composition theorems, and `estimate` roughly."""
 
     @abc.abstractmethod
     def words(self, record: "MechanismRecord") -> str:
-        """What a record says about one unit in one run, for `plan --explain`."""
+        """Describe the effect of one unit on one run, for `plan --explain`."""
 
 
 class GaussianKind(RecordKind):
@@ -302,7 +302,7 @@ KINDS: dict[str, RecordKind] = {kind.name: kind for kind in _ALL}
 
 
 def kind_of(record: "MechanismRecord") -> RecordKind:
-    """The kind of a record.
+    """Return the kind of a record.
 
     >>> from dp_pipelines.accounting.mechanism_record import MechanismRecord
     >>> kind_of(MechanismRecord(stage="s", name="threshold", kind="delta", delta=1e-9)).fields
@@ -312,13 +312,13 @@ def kind_of(record: "MechanismRecord") -> RecordKind:
 
 
 def given(value: T | None) -> T:
-    """A field that every record of the kind has: no `MechanismRecord` can be made without it."""
+    """Return a field that every record of the kind has: no `MechanismRecord` can be made without it."""
     assert value is not None
     return value
 
 
 def worst_shifts(record: "MechanismRecord") -> list[tuple[Fraction, int]]:
-    """The worst way to spread the change of a Laplace record: shifts, in scales, and how many integers have each.
+    """Return the worst way to spread the change of a Laplace record: shifts, in scales, and how many integers have each.
 
     >>> from dp_pipelines.accounting.mechanism_record import MechanismRecord
     >>> worst_shifts(MechanismRecord(stage="s", name="n", kind="laplace", scale=Fraction(4), linf=4, l0=8, l1=11))
@@ -331,5 +331,5 @@ def worst_shifts(record: "MechanismRecord") -> list[tuple[Fraction, int]]:
 
 
 def _square(record: "MechanismRecord") -> float:
-    """The square of the shift of Gaussian noise, in standard deviations."""
+    """Return the square of the shift of Gaussian noise, in standard deviations."""
     return float(given(record.l2_squared) / given(record.scale) ** 2)

@@ -1,4 +1,4 @@
-"""Renyi divergence of mechanism records: privacy filters add it up, and plans are compared by it.
+"""Renyi divergences of mechanism records: privacy filters add them up, and plans are compared by them.
 
 In: records and an order. Out: an upper bound on the Renyi divergence of the whole (in both directions), and the
 probability that the bound fails. Holds: results are rounded up by more than the error of floating point. Not covered:
@@ -6,8 +6,7 @@ the real cost of a plan that is fixed beforehand; `accountant` gives a better an
 """
 
 # If records have groups, the most expensive group counts, as everywhere. A unit may be in one group of this plan and in
-# another
-# of the next: the sum over runs and plans takes the most that any unit loses in each.
+# another group of the next: the sum over runs and plans takes the most that any unit loses in each.
 #
 # accounting.record_kinds gives the divergence of each kind of record. A change with a bounded sum is worst in as few
 # pieces as possible (docs/proofs/accounting.md, lemma 3: one pair dominates the other, so each divergence of the other
@@ -23,7 +22,7 @@ from dp_pipelines.accounting.record_kinds import kind_of
 
 
 def divergence(records: Iterable[MechanismRecord], order: float) -> float:
-    """The Renyi divergence of an order above 1 between neighbours: all records together, for the most expensive group.
+    """Compute the Renyi divergence between neighbours of all records together, for the most expensive group.
 
     Args:
         records: of one run.
@@ -42,7 +41,7 @@ def divergence(records: Iterable[MechanismRecord], order: float) -> float:
 
 
 def failure(records: Iterable[MechanismRecord], epsilon: float) -> float:
-    """The probability that the bound on the divergence fails: thresholds, coins, the samplers' tables.
+    """Compute the probability that the bound on the divergence fails: thresholds, coins, the samplers' tables.
 
     Args:
         records: of one run.
@@ -57,9 +56,14 @@ def failure(records: Iterable[MechanismRecord], epsilon: float) -> float:
 
 
 def to_epsilon(renyi: float, order: float, delta: float) -> float:
-    """The epsilon at delta that follows from a Renyi divergence of an order; infinite if delta is 0.
+    """Return the epsilon at delta that follows from a Renyi divergence of an order; infinite if delta is 0.
 
     Source: Canonne, Kamath, Steinke 2020, proposition 12.
+
+    Args:
+        renyi: the divergence.
+        order: above 1.
+        delta: from 0 to below 1.
     """
     if not delta > 0:
         return math.inf
@@ -67,7 +71,12 @@ def to_epsilon(renyi: float, order: float, delta: float) -> float:
 
 
 def from_epsilon(epsilon: float, order: float, delta: float) -> float:
-    """The largest Renyi divergence of an order at which (epsilon, delta) holds; the inverse of `to_epsilon`.
+    """Return the largest Renyi divergence of an order at which (epsilon, delta) holds; the inverse of `to_epsilon`.
+
+    Args:
+        epsilon: of the guarantee.
+        order: above 1.
+        delta: above 0 and below 1.
 
     >>> round(to_epsilon(from_epsilon(1.0, 20.0, 1e-6), 20.0, 1e-6), 9)
     1.0

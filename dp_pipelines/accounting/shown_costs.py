@@ -10,7 +10,7 @@ DIGITS = 4
 
 
 def number(value: float | None) -> str:
-    """A public number in few digits.
+    """Format a public number with few digits.
 
     >>> number(1.0), number(0.99987654), number(1e-6), number(123456.7), number(None)
     ('1', '0.9999', '1e-06', '123457', '-')
@@ -21,7 +21,7 @@ def number(value: float | None) -> str:
 
 
 def spent_number(value: float | None) -> str:
-    """What is spent, or may be, in few digits and never less than it is.
+    """Format what is spent, or may be, with few digits, rounded up.
 
     >>> spent_number(0.43911), spent_number(0.5), spent_number(1e-6), spent_number(1234.1)
     ('0.4392', '0.5', '1e-06', '1235')
@@ -30,7 +30,7 @@ def spent_number(value: float | None) -> str:
 
 
 def left_number(value: float | None) -> str:
-    """What is left, in few digits and never more than it is.
+    """Format what is left with few digits, rounded down.
 
     >>> left_number(0.56089), left_number(0.0)
     ('0.5608', '0')
@@ -39,5 +39,5 @@ def left_number(value: float | None) -> str:
 
 
 def _rounded(value: float, way: str) -> float:
-    # Of what was computed the last digits may be rounded either way already: they decide nothing here.
+    # The computation may have rounded the last digits either way already, so they are dropped first.
     return float(decimal.Context(prec=DIGITS, rounding=way).create_decimal(f"{value:.12g}"))

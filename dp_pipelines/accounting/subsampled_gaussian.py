@@ -123,7 +123,12 @@ class Added(Pair):
 
 
 def log_moment(rate: float, mu: float, theta: float) -> float:
-    """An upper bound on theta times the Renyi divergence of order theta + 1, theta > 0, in the worse direction.
+    """Return an upper bound on theta times the Renyi divergence of order theta + 1, in the worse direction.
+
+    Args:
+        rate: the sampling rate, above 0 and below 1.
+        mu: the shift, in standard deviations.
+        theta: above 0.
 
     >>> round(log_moment(0.01, 1.0, 1.0), 9) == round(math.log1p(0.01**2 * math.expm1(1)), 9)
     True
@@ -132,7 +137,7 @@ def log_moment(rate: float, mu: float, theta: float) -> float:
 
 
 def _loss(rate: float, mu: float, x: float) -> float:
-    """The loss of the first direction at an outcome."""
+    """Return the loss of the first direction at an outcome."""
     exponent = mu * x - mu * mu / 2
     if exponent > 1:
         return exponent + math.log(rate) + math.log1p((1 - rate) / rate * math.exp(-exponent))
@@ -140,12 +145,12 @@ def _loss(rate: float, mu: float, x: float) -> float:
 
 
 def _width(log_delta: float) -> float:
-    """A normal variable lies beyond this many standard deviations with probability exp(-25) times delta."""
+    """Return a number of standard deviations that a normal variable exceeds with probability exp(-25) times delta."""
     return math.sqrt(2 * max(8.0, 25 - log_delta))
 
 
 def _integral(x: Floats, rate: float, mu: float, powers: Floats) -> Floats:
-    """Roughly log E[B^power], as in `_log_moments`, for each power, over evenly spaced outcomes x."""
+    """Estimate log E[B^power], as in `_log_moments`, for each power, over evenly spaced outcomes x."""
     exponents = powers[:, None] * np.logaddexp(math.log1p(-rate), math.log(rate) + mu * x - mu * mu / 2) - x * x / 2
     highest = exponents.max(axis=1)
     sums = np.exp(exponents - highest[:, None]).sum(axis=1)
@@ -154,7 +159,7 @@ def _integral(x: Floats, rate: float, mu: float, powers: Floats) -> Floats:
 
 
 def _of_sample(rate: float, losses: Floats) -> Floats:
-    """The loss of the Gaussian, given that of the mixture: log(1 + (exp(e) - 1) / rate), from log(2^-48) upwards."""
+    """Return the Gaussian's loss, given that of the mixture: log(1 + (exp(e) - 1) / rate), from log(2^-48) upwards."""
     low = np.log1p(np.maximum(np.expm1(np.minimum(losses, 1.0)) / rate, 2.0**-48 - 1))
     high = np.maximum(losses, 1.0)
     above: Floats = high - math.log(rate) + np.log1p((rate - 1) * np.exp(-high))
@@ -162,7 +167,7 @@ def _of_sample(rate: float, losses: Floats) -> Floats:
 
 
 def _gaussian(mu: float, losses: Floats) -> tuple[Floats, Floats]:
-    """The Gaussian profile, and the probability of a larger loss under P; its error is proportional to that."""
+    """Return the Gaussian profile, and the probability of a larger loss under P; its error is proportional to that."""
     profile, error = Gaussian(mu).profile(losses)
     return profile, error * 2.0**40
 
@@ -173,7 +178,7 @@ def _log_moment(rate: float, mu: float, theta: Floats) -> Floats:
 
 @functools.lru_cache(maxsize=32)
 def _log_moments(rate: float, mu: float, thetas: bytes) -> Floats:
-    """Upper bounds on log E[B^(1 + theta)] by theta, for B = 1 - rate + rate exp(mu x - mu^2 / 2), x standard normal.
+    """Return upper bounds on log E[B^(1 + theta)] by theta, for B = 1 - rate + rate exp(mu x - mu^2 / 2), x standard normal.
 
     There are two: convexity of B^(1 + theta) in rate; and the trapezoidal rule, whose relative error is known because
     off the real axis the integrand is larger by at most a known factor.

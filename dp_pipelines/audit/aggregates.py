@@ -1,4 +1,4 @@
-"""Replays the stages that `release.draw` releases: their noise and the selection of their partitions.
+"""Replays of the stages that `release.draw` releases: their noise and the selection of their partitions.
 
 In: a frozen stage, the number of replays, with the unit or without. Out: scores, and residuals for their records.
 Holds: the audit sees exactly what metrics see, on the release lattice. Not covered: the kernels before, and what
@@ -36,10 +36,10 @@ Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 
 PORTION = 2**17
-"""How many integers are drawn at a time."""
+"""The number of integers that are drawn at a time."""
 
 SURELY = 40
-"""This many scales of noise above a threshold, a partition is kept whatever the draw."""
+"""So many scales of noise above a threshold, a partition is kept for any draw."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,19 +72,19 @@ class Portion:
 
 
 def noisy_numbers(stage: StagePlan) -> list[int]:
-    """The places of statistics with one noisy number for a partition."""
+    """Return the places of statistics with one noisy number for a partition."""
     pairs = zip(stage.statistics, stage.noises, strict=True)
     return [i for i, (s, noise) in enumerate(pairs) if noise is not None and s.width is None]
 
 
 def noisy_lists(stage: StagePlan) -> list[int]:
-    """The places of statistics with many noisy numbers for a partition, except those that decide on one."""
+    """Return the places of statistics with many noisy numbers for a partition, except those that decide on one."""
     pairs = enumerate(zip(stage.statistics, stage.noises, strict=True))
     return [i for i, (s, noise) in pairs if noise is not None and s.width is not None and not s.decided]
 
 
 def numbers(stage: StagePlan, replays: int, *, with_unit: bool) -> Iterator[Portion]:
-    """Replays of all statistics with one number for a partition, in partitions that are kept.
+    """Yield replays of all statistics with one number for a partition, in partitions that are kept.
 
     Args:
         stage: the frozen stage.
@@ -115,7 +115,7 @@ def numbers(stage: StagePlan, replays: int, *, with_unit: bool) -> Iterator[Port
 
 
 def lists(stage: StagePlan, place: int, replays: int, *, with_unit: bool) -> Iterator[Portion]:
-    """Replays of one statistic with many numbers for a partition: each number is a replay of its own, or a piece of one.
+    """Yield replays of one statistic with many numbers for a partition. A replay is one number, or some of them.
 
     Args:
         stage: the frozen stage.
@@ -132,14 +132,14 @@ def lists(stage: StagePlan, place: int, replays: int, *, with_unit: bool) -> Ite
     value = change.after if with_unit else change.before
     steps = change.steps_after if with_unit else change.steps_before
     for size in _sizes(replays, change.pieces):
-        held = np.full((-(-size * change.pieces // width), width), value, np.int64)
-        draw_release(_with_lists(alone, statistic, held), watched, gate.replay(watched))
+        values = np.full((-(-size * change.pieces // width), width), value, np.int64)
+        draw_release(_with_lists(alone, statistic, values), watched, gate.replay(watched))
         released = (probe.seen[statistic].values / noise.unit).ravel()[: size * change.pieces].reshape(size, -1)
         yield Portion(scores=change.score(released).sum(axis=1), residuals={statistic.name: released - steps})
 
 
 def ranks(stage: StagePlan, place: int, counts: Integers) -> Integers:
-    """The candidate chosen for each of some partitions, of a statistic of ranks: the first or the second.
+    """Choose the first or the second candidate in each of some partitions, by a statistic of ranks.
 
     Args:
         stage: the frozen stage.
@@ -153,7 +153,7 @@ def ranks(stage: StagePlan, place: int, counts: Integers) -> Integers:
 
 
 def medians(stage: StagePlan, place: int, counts: Integers) -> Floats:
-    """The median of each of some partitions with its noise, as a part of the range, of values at its ends.
+    """Return the noisy median of each of some partitions, as a part of the range, for values at its ends.
 
     Args:
         stage: the frozen stage.
@@ -167,7 +167,7 @@ def medians(stage: StagePlan, place: int, counts: Integers) -> Floats:
 
 
 def _decided(stage: StagePlan, place: int, few: Statistic, counts: Integers) -> Floats:
-    """The decision from some counts, with a statistic of few cells in its place."""
+    """Return the decision from some counts, with a statistic of few cells in place of the stage's."""
     statistics = tuple(few if i == place else s for i, s in enumerate(stage.statistics))
     noises = FrozenMapping({few.name: stage.choices.noises[stage.statistics[place].name]})
     choices = dataclasses.replace(stage.choices, noises=noises)
@@ -179,7 +179,7 @@ def _decided(stage: StagePlan, place: int, few: Statistic, counts: Integers) -> 
 
 
 def kept(stage: StagePlan, users: int, weights: int, partitions: int) -> Flags:
-    """Which of some partitions, all alike, are kept.
+    """Return which of some equal partitions are kept, bool of shape (partitions,).
 
     Args:
         stage: a frozen stage with selection.
@@ -193,13 +193,18 @@ def kept(stage: StagePlan, users: int, weights: int, partitions: int) -> Flags:
     for statistic in bare.statistics:
         columns.append(np.full(partitions, weights if isinstance(statistic, UnitWeights) else users, np.int64))
     table = draw_release(_totals(bare, columns), bare, gate.replay(bare))
-    found = np.zeros(partitions, np.bool_)
-    found[table.column(stage.query.partition_columns[0]).to_numpy()] = True
-    return found
+    selected = np.zeros(partitions, np.bool_)
+    selected[table.column(stage.query.partition_columns[0]).to_numpy()] = True
+    return selected
 
 
 def total_at(selection: Selection, steps: float) -> int:
-    """The total of the compared statistic that is nearest to so many release steps."""
+    """Return the total of the compared statistic that is nearest to so many release steps.
+
+    Args:
+        selection: of the stage, with noise.
+        steps: of the release.
+    """
     assert selection.noise is not None
     fine = float(1 << selection.noise.fine_bits)
     return max(0, round(steps * selection.noise.step / fine))
@@ -212,14 +217,14 @@ def _noise(stage: StagePlan, place: int) -> Noise:
 
 
 def _sizes(replays: int, width: int) -> Iterator[int]:
-    """How many replays at a time."""
+    """Yield the sizes of portions."""
     most = max(64, PORTION // width)
     for begin in range(0, replays, most):
         yield min(most, replays - begin)
 
 
 def _only(stage: StagePlan, places: list[int]) -> StagePlan:
-    """The stage with some of its noisy statistics, and what selects its partitions."""
+    """Return the stage with some of its noisy statistics, and those that select its partitions."""
     needed = {*places, _units(stage)} | ({stage.selection.statistic} if stage.selection is not None else set())
     left = sorted(needed)
     noises = tuple(stage.noises[i] if i in places else None for i in left)
@@ -236,38 +241,38 @@ def _units(stage: StagePlan) -> int:
 
 
 def _watched(stage: StagePlan, probe: Probe) -> StagePlan:
-    """The stage with the probe in place of its metrics."""
+    """Return the stage with the probe in place of its metrics."""
     return dataclasses.replace(
         stage, query=dataclasses.replace(stage.query, metrics={"replay": probe}, top=None, compare=None, rollup=None)
     )
 
 
 def _sure(stage: StagePlan) -> list[int]:
-    """For each statistic a total with which a partition is kept whatever the draw."""
-    found = [worst.LEAST] * len(stage.statistics)
+    """Return for each statistic a total with which a partition is kept for any draw."""
+    bounds = [worst.LEAST] * len(stage.statistics)
     selection = stage.selection
     if selection is None:
-        return found
+        return bounds
     units = _units(stage)
-    found[units] = max(found[units], selection.min_users + 1)
+    bounds[units] = max(bounds[units], selection.min_users + 1)
     if selection.noise is None:
         table = truncated_geometric.keep_table(selection.epsilon, selection.delta)
-        found[units] = max(found[units], len(table) + selection.min_users)
+        bounds[units] = max(bounds[units], len(table) + selection.min_users)
     else:
         steps = selection.threshold + math.ceil(SURELY * max(1.0, float(selection.noise.law.scale)))
-        found[selection.statistic] = max(found[selection.statistic], total_at(selection, steps) + 1)
-    return found
+        bounds[selection.statistic] = max(bounds[selection.statistic], total_at(selection, steps) + 1)
+    return bounds
 
 
 def _totals(stage: StagePlan, columns: list[Integers]) -> Totals:
-    """Totals with one number for each statistic and partition."""
+    """Return totals with one number for each statistic and partition."""
     keys: tuple[Any, ...] = (pa.array(np.arange(len(columns[0]))),) * len(stage.layout.partition_names)
     high, low = zip(*map(worst.words, columns), strict=True)
     return Totals(partitions=keys, high=high, low=low)
 
 
 def _with_lists(stage: StagePlan, statistic: Statistic, matrix: Integers) -> Totals:
-    """Totals with a matrix of numbers for one statistic; nobody reads the others."""
+    """Return totals with a matrix of numbers for one statistic; the others are not read."""
     size, place = len(matrix), stage.statistics.index(statistic)
     totals = _totals(stage, [np.full(size, worst.LEAST, np.int64)] * len(stage.statistics))
     if statistic.vectors is not None:

@@ -43,14 +43,14 @@ EVERYTHING = "all together"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Line:
-    """A stage, or everything that one unit meets.
+    """The result for a stage, or for everything that one unit meets.
 
     Args:
         name: of the stage.
         group: of the units, if there are groups.
         divergences: see `divergence.compare`.
         findings: about the stage's noise, samples, clips and records.
-        agrees: whether there is no evidence against the records.
+        agrees: True if there is no strong evidence against the records.
     """
 
     name: str
@@ -62,7 +62,7 @@ class Line:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Audit:
-    """What was found.
+    """The results of an audit.
 
     Args:
         replays: of each stage, with the unit and without it.
@@ -80,11 +80,11 @@ class Audit:
 
     @property
     def agrees(self) -> bool:
-        """Whether the plan runs as it was accounted, as far as the replays tell."""
+        """Return True if no replay contradicts the accounting of the plan."""
         return all(line.agrees for line in self.lines)
 
     def to_json(self) -> dict[str, Any]:
-        """What `dp-pipelines audit --json` prints."""
+        """Return the values that `dp-pipelines audit --json` prints."""
         return {
             "agrees": self.agrees,
             "replays": self.replays,
@@ -117,13 +117,13 @@ def audit(
     false_alarms: float = FALSE_ALARMS,
     tell: Callable[[str], None] = lambda text: None,
 ) -> Audit:
-    """Replay a plan's first run.
+    """Audit a plan's first run.
 
     Args:
         plan: the plan.
         replays: of each stage, from 1,000; None: 200,000, or fewer if a replay takes many draws.
         false_alarms: see `Audit`.
-        tell: is told each step.
+        tell: is called with a text at each step.
 
     Raises:
         RequestError: an argument is out of its range.
@@ -176,7 +176,7 @@ def audit(
 def _certain(
     plan: Plan, ready: dict[str, list[StagePlan]], tell: Callable[[str], None]
 ) -> tuple[dict[str, tuple[Finding, ...]], list[str]]:
-    """The findings that involve no chance, by stage, and notes on what could not be checked."""
+    """Return the findings that involve no chance, by stage, and notes on what could not be checked."""
     found, notes = records.findings(plan, ready), list[str]()
     found[""] = (*found.get("", ()), *records.of_everything(plan))
     for name in plan.trained:
@@ -190,41 +190,41 @@ def _certain(
 
 
 def _asked(plan: Plan) -> dict[str, PateModel]:
-    """What teachers vote on, by the stage that pays for the tests."""
+    """Return the tasks with teachers, by the stage that pays for the tests."""
     voted = {name: task for name, task in plan.trained.items() if isinstance(task, PateModel)}
     return {training_parts.tests_of(name): task for name, task in voted.items()}
 
 
 def _ready(stage: StagePlan) -> list[StagePlan]:
-    """A stage as it runs; if a run chooses its bounds on contributions, with each pair of candidates, the largest first."""
+    """Return a stage as it runs; if a run chooses its contribution bounds, one for each pair of candidates, the largest first."""
     partitions, rows = _candidates(stage)
     return [_closed(stage, *pair) for pair in itertools.product(reversed(partitions), reversed(rows))]
 
 
 def _extremes(stage: StagePlan) -> dict[str, StagePlan]:
-    """The stage with the smallest candidate of one bound or of both, which is replayed beside that with the largest, by name."""
+    """Return stages with the smallest candidate of one bound or of both, by name; they are replayed too, after the largest."""
     bounds, (partitions, rows) = stage.query.bounds, _candidates(stage)
-    found: dict[str, StagePlan] = {}
+    plans: dict[str, StagePlan] = {}
     if bounds.auto_partitions:
-        found["smallest bound on partitions"] = _closed(stage, partitions[0], rows[-1])
+        plans["smallest bound on partitions"] = _closed(stage, partitions[0], rows[-1])
     if bounds.auto_rows:
-        found["smallest bound on rows"] = _closed(stage, partitions[-1], rows[0])
+        plans["smallest bound on rows"] = _closed(stage, partitions[-1], rows[0])
     if bounds.auto_partitions and bounds.auto_rows:
-        found["smallest bounds"] = _closed(stage, partitions[0], rows[0])
-    return found
+        plans["smallest bounds"] = _closed(stage, partitions[0], rows[0])
+    return plans
 
 
 Candidates = tuple[int | None, ...]
 
 
 def _candidates(stage: StagePlan) -> tuple[Candidates, Candidates]:
-    """What the bounds on partitions and on rows in each may be; None for one that is fixed."""
+    """Return the possible bounds on partitions and on rows in each; None for one that is fixed."""
     bounds = stage.query.bounds
     return tuple(bounds.partition_candidates or (None,)), tuple(bounds.row_candidates or (None,))
 
 
 def _closed(stage: StagePlan, partitions: int | None, rows: int | None) -> StagePlan:
-    """A stage whose bounds a run would choose, with some bounds on contributions and the widest of values."""
+    """Return a stage with some contribution bounds in place of open ones, and the widest bounds of values."""
     if stage.query.bounds.auto:
         stage = resolve.with_partitions(stage, partitions, rows)
     if not resolve.is_open(stage):

@@ -1,6 +1,6 @@
-"""Replays decisions: which partitions are kept, which candidate is chosen, where a median lies, what a threshold shows.
+"""Replays of decisions: kept partitions, chosen candidates, medians, thresholds.
 
-In: a frozen stage. Out: scores for replays; how often each outcome occurred, beside its probability. Holds: coins,
+In: a frozen stage. Out: scores for replays; how often each outcome occurred, and its probability. Holds: coins,
 thresholds and choices are drawn by the code that runs, `release.draw` and `selection.exponential`. Not covered:
 failures as rare as those of a threshold are computed from the law of the noise (which is replayed) instead of observed;
 the best partitions are chosen among only two.
@@ -28,7 +28,7 @@ Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 
 ASIDE = 1.5
-"""How many scales below a threshold to replay: there, how often noise reaches it tells most about its scale."""
+"""Replays are this many scales below a threshold: there, the frequency of passing tells most about the scale."""
 
 SURELY_NOT = 1e-300
 
@@ -52,7 +52,7 @@ class Decisions:
 
 
 def coins(stage: StagePlan, selection: Selection, replays: int) -> Decisions:
-    """Whether partitions are kept, for the number of units at which one more unit makes the greatest difference.
+    """Replay the coins of selection, for the number of units at which one more unit makes the greatest difference.
 
     Args:
         stage: the frozen stage.
@@ -109,7 +109,12 @@ def _totals_of_coins(selection: Selection) -> tuple[int, int, Callable[[int], fl
 
 
 def hides(selection: Selection, stage: StagePlan) -> float:
-    """The largest probability, over all numbers of partitions, that noise alone reveals a unit alone in its partitions."""
+    """Return the largest probability, over all numbers of partitions, that noise alone reveals a unit alone in its partitions.
+
+    Args:
+        selection: of the stage.
+        stage: the frozen stage.
+    """
     noise, most = selection.noise, unit_reach.DeclaredBounds.of(stage.query.bounds).partitions
     assert noise is not None
     if not _weighted(stage, selection):
@@ -128,11 +133,11 @@ def _any(probability: float, times: int) -> float:
 
 
 def best(stage: StagePlan, asked: BestChoice, replays: int) -> Decisions:
-    """The choice of the better of two partitions that differ only by the unit.
+    """Replay the choice of the better of two partitions that differ only by the unit.
 
     Args:
         stage: the frozen stage.
-        asked: what it chooses.
+        asked: the choice of the stage.
         replays: how many.
     """
     epsilon, spread = Fraction(stage.choices.selection_epsilon), asked.spread
@@ -152,7 +157,7 @@ def best(stage: StagePlan, asked: BestChoice, replays: int) -> Decisions:
 
 
 def ranks(stage: StagePlan, place: int, replays: int) -> Decisions:
-    """The choice between two candidates, one of which the unit makes better.
+    """Replay the choice between two candidates, one of which the unit makes better.
 
     Args:
         stage: the frozen stage.
@@ -163,7 +168,7 @@ def ranks(stage: StagePlan, place: int, replays: int) -> Decisions:
     assert isinstance(around, Around)
     epsilon = stage.calibration(place).decision_epsilon
     pieces = unit_reach.DeclaredBounds.of(stage.query.bounds).partitions
-    # Rows between two candidates that are alike draw them apart by `whole` each, where the quantile lies far on one side.
+    # Rows between two equal candidates separate their scores by `whole` each, if the quantile is far on one side.
     below = around.whole > around.part
     aside = -(-around.part * rows // (around.whole - around.part)) if below else 1
 
@@ -179,7 +184,7 @@ def ranks(stage: StagePlan, place: int, replays: int) -> Decisions:
 
 
 def medians(stage: StagePlan, place: int, replays: int) -> Decisions:
-    """Whether a median with smooth sensitivity is published above the midpoint of two medians that are one value apart.
+    """Replay smooth medians: an outcome is that one is published above the midpoint of two medians that are one value apart.
 
     Args:
         stage: the frozen stage.
@@ -190,7 +195,7 @@ def medians(stage: StagePlan, place: int, replays: int) -> Decisions:
     assert isinstance(points, Points)
     numbers, smoothing = points.numbers, smooth_median.smoothing(stage.calibration(place))
     upper = [(numbers - 1) // 2, (numbers - 1) // 2 + 1]
-    # Twice the medians, of values 0 and 1: 0, then 1 or 2. Half of what lies between, in steps of the release.
+    # Twice the medians, of values 0 and 1: 0, then 1 or 2. Half of their distance, in steps of the release.
     middle = smooth_sensitivity.FINER * (1 + numbers % 2) // 2
     drawn, claimed = [], []
     for high in upper:
@@ -210,7 +215,7 @@ def medians(stage: StagePlan, place: int, replays: int) -> Decisions:
 
 
 def _first(epsilon: Fraction, flipped: bool) -> float:
-    """The probability of the better of two candidates."""
+    """Return the probability of the better of two candidates."""
     other = math.exp(-float(epsilon))
     return 1 - other / 2 if flipped else 1 / (1 + other)
 

@@ -1,4 +1,4 @@
-"""Compares the privacy loss seen in replays with the accounted one: hockey-stick divergences in both directions.
+"""Comparisons of the privacy loss seen in replays with the accounted one: hockey-stick divergences in both directions.
 
 In: a score of each replay with the unit and without it, larger if the unit seems to be there; the accounted delta at
 some epsilons. Out: for each epsilon and direction P(score >= t) - exp(epsilon) Q(score >= t), with its error, and the
@@ -27,7 +27,7 @@ class Divergence:
 
     Args:
         epsilon: the epsilon.
-        removed: whether P is the release with the unit and Q the one without it; otherwise the reverse.
+        removed: True if P is the release with the unit and Q the one without it; otherwise the reverse.
         replayed: the divergence found.
         error: its standard error.
         accounted: the delta that the accountant gives.
@@ -43,7 +43,7 @@ class Divergence:
 
 
 def compare(with_unit: Floats, without: Floats, accounted: Mapping[float, float]) -> list[Divergence]:
-    """All comparisons of one score.
+    """Return all comparisons of one score.
 
     Args:
         with_unit, without: the score of each replay; as many of each.
@@ -54,7 +54,7 @@ def compare(with_unit: Floats, without: Floats, accounted: Mapping[float, float]
     >>> [round(each.replayed, 1) for each in found]
     [0.5, 0.5]
     """
-    found = []
+    events = []
     for epsilon, delta in accounted.items():
         for removed in (True, False):
             p, q = (with_unit, without) if removed else (-without, -with_unit)
@@ -64,7 +64,7 @@ def compare(with_unit: Floats, without: Floats, accounted: Mapping[float, float]
             hits_p, hits_q = (int(np.count_nonzero(scores[half:] >= t)) for scores in (p, q))
             share_p, share_q, growth = hits_p / n, hits_q / n, math.exp(epsilon)
             variance = (share_p * (1 - share_p) + growth**2 * share_q * (1 - share_q)) / n
-            found.append(
+            events.append(
                 Divergence(
                     epsilon=epsilon,
                     removed=removed,
@@ -74,11 +74,16 @@ def compare(with_unit: Floats, without: Floats, accounted: Mapping[float, float]
                     evidence=evidence.excess(hits_p, hits_q, n, epsilon=epsilon, delta=delta),
                 )
             )
-    return found
+    return events
 
 
 def threshold(p: Floats, q: Floats, epsilon: float) -> float:
-    """The score above which P most exceeds exp(epsilon) times Q; infinite if it never does."""
+    """Return the score above which P most exceeds exp(epsilon) times Q; infinite if it never does.
+
+    Args:
+        p, q: scores of replays under P and Q, float64 of shape (replays,).
+        epsilon: of the comparison.
+    """
     scores = np.concatenate([p, q])
     weights = np.concatenate([np.ones(len(p)), np.full(len(q), -math.exp(epsilon))])
     order = np.argsort(-scores, kind="stable")

@@ -1,6 +1,6 @@
 """The strength of evidence against a claim: logarithms of bounds on the probability of a false alarm.
 
-In: what was counted, what was claimed. Out: `evidence`, a number x that is reached with probability at most exp(-x) if
+In: observed counts, claimed probabilities. Out: `evidence`, a number x that is reached with probability at most exp(-x) if
 the claim holds. Holds: for counts at every sample size (Chernoff's bounds, no normal approximation); for squares too,
 given their fourth moment; for correlations of normal variables. Not covered: the power of a test to find errors.
 """
@@ -15,7 +15,11 @@ Floats = NDArray[np.float64]
 
 
 def entropy(found: float, claimed: float) -> float:
-    """The relative entropy of two coins: n times it is the exponent of Chernoff's bound, on either side.
+    """Return the relative entropy of two coins: n times it is the exponent of Chernoff's bound, on either side.
+
+    Args:
+        found: the observed share, from 0 to 1.
+        claimed: the claimed probability.
 
     >>> entropy(0.5, 0.5), entropy(1.0, 0.0), round(entropy(0.6, 0.5), 4)
     (0.0, inf, 0.0201)
@@ -28,10 +32,15 @@ def entropy(found: float, claimed: float) -> float:
 
 
 def excess(hits_p: int, hits_q: int, n: int, *, epsilon: float, delta: float) -> float:
-    """Evidence that P(event) > exp(epsilon) Q(event) + delta, from n draws under each.
+    """Return the evidence that P(event) > exp(epsilon) Q(event) + delta, from n draws under each.
 
     For any P and Q that obey the claim, the entropies of the two counts, each on its side, add up to a or more with
     probability at most (1 + a) exp(-a). We take the smallest sum over all such P and Q.
+
+    Args:
+        hits_p, hits_q: how many draws were in the event.
+        n: draws under P, and draws under Q.
+        epsilon, delta: of the claim.
 
     >>> excess(600, 500, 1000, epsilon=0.0, delta=0.1)
     0.0
@@ -54,7 +63,7 @@ def excess(hits_p: int, hits_q: int, n: int, *, epsilon: float, delta: float) ->
 
 
 def deficit(mean_square: float, n: int, fourth: float) -> float:
-    """Evidence that independent numbers have a variance below 1, from the mean of their squares.
+    """Return the evidence that independent numbers have a variance below 1, from the mean of their squares.
 
     The lower tail of a mean of numbers that are not negative is at most exp(-n e^2 / (2 E X^2)).
 
@@ -70,9 +79,14 @@ def deficit(mean_square: float, n: int, fourth: float) -> float:
 
 
 def related(largest: float, n: int, pairs: int) -> float:
-    """Evidence that some of many pairs of normal variables are correlated, from the largest mean product of n of each.
+    """Return the evidence that some pairs of normal variables are correlated, from the largest mean product of n of each.
 
     E exp(t X Y) = (1 - t^2)^(-1/2) for independent standard normal variables.
+
+    Args:
+        largest: the largest mean product.
+        n: how many products each mean has.
+        pairs: how many pairs there are.
 
     >>> related(0.01, 10_000, 10), related(0.2, 10_000, 10) > 150
     (0.0, True)
@@ -82,7 +96,11 @@ def related(largest: float, n: int, pairs: int) -> float:
 
 
 def unlike(counts: Sequence[int], claimed: Sequence[float]) -> float:
-    """Evidence that outcomes do not have the claimed probabilities, from how often each occurred.
+    """Return the evidence that outcomes do not have the claimed probabilities, from how often each occurred.
+
+    Args:
+        counts: by outcome.
+        claimed: probabilities by outcome.
 
     >>> unlike([500, 500], [0.5, 0.5]), unlike([600, 400], [0.5, 0.5]) > 15
     (0.0, True)

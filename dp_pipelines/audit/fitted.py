@@ -1,4 +1,4 @@
-"""Runs `training.fit` itself on made-up examples: checks which units each release reads, and that nothing else leaves.
+"""Checks of `training.fit` on made-up examples: which units each release reads, and that nothing else leaves.
 
 In: a plan, one of its train stages. Out: findings by part of the stage. Holds: every release is seen, once for each
 draw of its record; without one unit, the input to the releases of its group shrinks by exactly that unit's
@@ -7,7 +7,7 @@ published is the same, whatever the examples are. No chance is involved. Not cov
 kernels (`audit.steps`, tests/training).
 """
 
-# One run draws for real and notes what comes through `training.drawing`; the others, with other examples, get the same
+# One run draws for real and notes all calls of `training.drawing`; the others, with other examples, get the same
 # draws.
 
 import dataclasses
@@ -57,11 +57,11 @@ MOST_NUMBERS = 2**18
 """Parameters times steps of one run; of a longer run only the first steps are checked."""
 
 MOST_LEFT_OUT = 8
-"""Units of a group that are left out in turn where teachers vote: not every one changes a vote."""
+"""Units of a group that are left out in turn if teachers vote, since not every one changes a vote."""
 
 TEACHERS, MOST_ASKED = 64, 200
-"""Teachers of a run on made-up examples, more than units, so that what a teacher votes is often up to one of them; and how many
-public examples there are."""
+"""Teachers of a run on made-up examples, more than units, so that one unit often decides a teacher's vote; and the number of
+public examples."""
 
 Exact = Counter[tuple[Any, ...]] | Floats
 """The input of a release, before noise: counts by partition, statistic and cell, or a sum of vectors."""
@@ -84,7 +84,7 @@ class Seen:
 
 
 class Noting(Drawing):
-    """Takes notes and draws, or returns what another run has drawn.
+    """A source of draws that takes notes; it can return the draws of another run.
 
     Args:
         stages: as they are planned.
@@ -149,7 +149,7 @@ class _Everybody(PoissonSampler):
 
 
 def counts_of(totals: Totals) -> Counter[tuple[Any, ...]]:
-    """Everything that totals count, by partition, statistic and cell."""
+    """Return all counts in totals, by partition, statistic and cell."""
     partitions = list(zip(*(column.to_pylist() for column in totals.partitions), strict=True))
     counts: Counter[tuple[Any, ...]] = Counter()
     for place, (high, low) in enumerate(zip(totals.high, totals.low, strict=True)):
@@ -163,7 +163,7 @@ def counts_of(totals: Totals) -> Counter[tuple[Any, ...]]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Ran:
-    """One run: what its releases have read, and everything leaving it that rows may have decided."""
+    """One run: the inputs of its releases, and everything leaving it that rows may have decided."""
 
     seen: Seen
     left: dict[str, Any]
@@ -175,8 +175,8 @@ def run(stages: Mapping[str, StagePlan], name: str, task: TrainModel, examples: 
     Args:
         stages: of the plan.
         name: of the train stage.
-        task: what to learn.
-        examples: what to learn from.
+        task: of the train stage.
+        examples: the training data.
         before: the draws to repeat.
     """
     noting, kept, told = Noting(stages, before), KeptInMemory(), list[str]()
@@ -219,19 +219,19 @@ def run(stages: Mapping[str, StagePlan], name: str, task: TrainModel, examples: 
 
 
 def _public(task: TrainModel) -> pa.Table | None:
-    """A made-up public table, of a model that learns from votes: the same whatever the examples are."""
+    """Return a made-up public table for a model that learns from votes, the same for all examples; None for other models."""
     if not isinstance(task, PateModel):
         return None
     return MadeUp(task=task, units=tuple(range(task.steps.settled_asked)), variant=2).table()
 
 
 def hash_of(unit: str) -> int:
-    """A number that only the text decides."""
+    """Return a number that depends only on the text."""
     return sum(unit.encode())
 
 
 def findings(plan: Plan, name: str) -> dict[str, tuple[Finding, ...]]:
-    """What is found about the parts of a train stage, by part.
+    """Return the findings about the parts of a train stage, by part.
 
     Args:
         plan: the plan.
@@ -267,7 +267,7 @@ def findings(plan: Plan, name: str) -> dict[str, tuple[Finding, ...]]:
 
 
 def _shortened(task: TrainModel, most: int) -> TrainModel:
-    """The same task with no more steps than these; candidates that only their steps told apart get a momentum each."""
+    """Return the task with at most so many steps; candidates that differed only in steps get different momenta."""
     if isinstance(task, PateModel):
         return _with_other_teachers(task)
     steps, settings = task.steps, fit_candidates.settings(task.steps)
@@ -287,7 +287,7 @@ def _shortened(task: TrainModel, most: int) -> TrainModel:
 
 
 def _with_other_teachers(task: PateModel) -> PateModel:
-    """The same task with teachers who depend much on a unit, and who are asked about few examples and answer most of them."""
+    """Return the task with teachers that depend much on one unit, are asked about few examples and answer most of them."""
     asked = min(task.steps.settled_asked, MOST_ASKED)
     answers = min(task.steps.answers, asked)
     steps = dataclasses.replace(task.steps, teachers=TEACHERS, asked=asked, answers=answers, threshold=1)
@@ -332,7 +332,7 @@ class _Looked:
         )
 
     def units_of(self, part: str, records: Sequence[MechanismRecord]) -> Finding:
-        """Whether a part reads the units that its records name, and of each unit what depends on it alone."""
+        """Return the finding on the units that a part reads: only those of its records, each adding what depends on it alone."""
         named = {record.group for record in records if record.stage == part}
         whole = self.first.seen.read.get(part, [])
         wrong = []
@@ -347,64 +347,64 @@ class _Looked:
                     wrong.append(f"{'reads' if reads else 'does not read'} a unit that is {_words(group)}")
                 elif not self._adds_up(part, whole, rest, own):
                     wrong.append("what a unit adds depends on other units")
-        found = "; ".join(dict.fromkeys(wrong)) or "only those that its records name, each for itself"
-        return Finding(what=f"units read by {part}", found=found, evidence=math.inf if wrong else 0.0)
+        finding = "; ".join(dict.fromkeys(wrong)) or "only those that its records name, each for itself"
+        return Finding(what=f"units read by {part}", found=finding, evidence=math.inf if wrong else 0.0)
 
     def _voted(self, part: str) -> bool:
-        """Whether teachers vote for a part: what a unit does to a vote depends on the others of its block."""
+        """Return True if teachers vote for a part. The effect of a unit on a vote depends on the other units of its block."""
         return isinstance(self.task, PateModel) and teacher_votes.sums_of(self.task, self.name, part) is not None
 
     def _norm(self, part: str) -> float:
-        """By how much the noise of a part allows for."""
-        return max((float(said[1]) for name, said in self.first.seen.given if name == part), default=0.0)
+        """Return the norm that the noise of a part allows for."""
+        return max((float(event[1]) for name, event in self.first.seen.given if name == part), default=0.0)
 
     def _adds_up(self, part: str, whole: list[Exact], rest: list[Exact], own: list[Exact]) -> bool:
-        """Whether the input from all units is the sum of that from all but one and that from the one."""
+        """Return True if the input from all units is the sum of that from all but one and that from the one."""
         if not len(whole) == len(rest) == len(own):
             return False
         room = 4 * self.first.seen.slack.get(part, 0.0)
         return all(_is_sum(*each, room) for each in zip(whole, rest, own, strict=True))
 
     def rounds_of_units(self, part: str) -> list[Finding]:
-        """Whether a unit is in one of so many sums, always the same one of them, where the plan pays for no more."""
+        """Return the finding on the sums of a unit: it is in one of so many, always the same, if the plan pays for no more."""
         fitted = training_parts.candidate_fits(self.name, self.task).get(part)
         separation = fitted.steps.separation if fitted is not None and isinstance(fitted.steps, Rounds) else None
         if separation is None:
             return []
-        whole, wrong, found = self.first.seen.read.get(part, []), 0, set[int]()
+        whole, wrong, rounds = self.first.seen.read.get(part, []), 0, set[int]()
         for less in self.without[training_parts.TRAINING]:
             pairs = zip(whole, less.seen.read.get(part, []), strict=False)
             turns = {number % separation for number, pair in enumerate(pairs) if not _equal(*pair)}
             wrong += len(turns) > 1
-            found |= turns
-        words = f"{len(found)} of {separation} groups seen; {wrong} units in rounds of several"
+            rounds |= turns
+        words = f"{len(rounds)} of {separation} groups seen; {wrong} units in rounds of several"
         return [Finding(what=f"rounds of a unit in {part}", found=words, evidence=math.inf if wrong else 0.0)]
 
     def draws_of(self, part: str) -> Finding:
-        """Whether a part is drawn as often as it is paid for."""
+        """Return the finding on the number of draws of a part: as many as are paid for."""
         drawn = len(self.first.seen.read.get(part, []))
         if isinstance(self.task, PateModel) and (paid := teacher_votes.sums_of(self.task, self.name, part)) is not None:
             path = self.first.left["path"]
-            told = len(path["answered"]) if part == self.name else int(path["asked"][0])
-            found = f"{drawn} for {told}, of at most {paid.times} that the plan pays for"
+            expected = len(path["answered"]) if part == self.name else int(path["asked"][0])
+            finding = f"{drawn} for {expected}, of at most {paid.times} that the plan pays for"
             return Finding(
-                what=f"draws of {part}", found=found, evidence=0.0 if drawn == told <= paid.times else math.inf
+                what=f"draws of {part}", found=finding, evidence=0.0 if drawn == expected <= paid.times else math.inf
             )
         fits = training_parts.candidate_fits(self.name, self.task)
         wanted = fits[part].steps.steps if part in fits else 1
-        found = f"{drawn} of {wanted} that the plan pays for"
-        return Finding(what=f"draws of {part}", found=found, evidence=0.0 if drawn == wanted else math.inf)
+        finding = f"{drawn} of {wanted} that the plan pays for"
+        return Finding(what=f"draws of {part}", found=finding, evidence=0.0 if drawn == wanted else math.inf)
 
     def nothing_else(self) -> Finding:
-        """Whether everything that leaves follows from the draws."""
+        """Return the finding that everything that leaves follows from the draws."""
         runs = [self.other, *(ran for runs in (*self.without.values(), *self.alone.values()) for ran in runs)]
         differs = [what for what in self.first.left if any(ran.left[what] != self.first.left[what] for ran in runs)]
-        found = f"{', '.join(differs)} of the examples" if differs else "all that is kept, told and published does"
-        return Finding(what="follows from what was drawn", found=found, evidence=math.inf if differs else 0.0)
+        finding = f"{', '.join(differs)} of the examples" if differs else "all that is kept, told and published does"
+        return Finding(what="follows from what was drawn", found=finding, evidence=math.inf if differs else 0.0)
 
 
 def _votes(read: list[Exact]) -> list[Floats]:
-    """What noise was added to, of a part for which teachers vote."""
+    """Return the vectors to which noise was added, for a part for which teachers vote."""
     return [each for each in read if isinstance(each, np.ndarray)]
 
 
@@ -419,7 +419,7 @@ def _equal(one: Exact, other: Exact) -> bool:
 
 
 def _is_sum(whole: Exact, rest: Exact, own: Exact, room: float) -> bool:
-    """Whether one of them is the sum of the others: exactly for counts, up to rounding for vectors."""
+    """Return True if one input is the sum of the others: exactly for counts, up to rounding for vectors."""
     if isinstance(whole, Counter) and isinstance(rest, Counter) and isinstance(own, Counter):
         return whole == rest + own
     if isinstance(whole, np.ndarray) and isinstance(rest, np.ndarray) and isinstance(own, np.ndarray):

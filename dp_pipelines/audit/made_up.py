@@ -1,7 +1,7 @@
 """Made-up examples for a model: no file is read, nothing is random.
 
-In: what a model learns. Out: whole units; each row depends only on its unit, its number and a variant. Holds: each
-group has some units, by the rule of the split; rows are in no order. Not covered: what real examples look like.
+In: the task of a model. Out: whole units; each row depends only on its unit, its number and a variant. Holds: each
+group has some units, by the rule of the split; rows are in no order. Not covered: whether real examples look like these.
 """
 
 import dataclasses
@@ -18,7 +18,7 @@ from dp_pipelines.training.examples.split import split
 Words = NDArray[np.uint64]
 
 TRAINING, HELD_OUT = 24, 12
-"""How many units of each group there are."""
+"""The numbers of units in each group."""
 
 SEARCHED = 2**16
 """The number of units to search for these: enough for a share of one in a thousand."""
@@ -35,7 +35,7 @@ class MadeUp:
     """Some made-up units.
 
     Args:
-        task: what is learnt.
+        task: of the model.
         units: their numbers.
         variant: a different variant gives each unit different values.
     """
@@ -45,7 +45,7 @@ class MadeUp:
     variant: int = 0
 
     def table(self) -> pa.Table:
-        """All their examples."""
+        """Return all their examples."""
         most = min(ROWS, self.task.max_examples_per_unit)
         unit = np.repeat(np.array(self.units, np.int64), most)
         row = np.tile(np.arange(most), len(self.units))
@@ -62,19 +62,19 @@ class MadeUp:
         return pa.table(columns)
 
     def without(self, unit: int) -> "MadeUp":
-        """The same but for one unit."""
+        """Return the same examples without one unit."""
         return dataclasses.replace(self, units=tuple(each for each in self.units if each != unit))
 
     def alone(self, unit: int) -> "MadeUp":
-        """One of the units."""
+        """Return the examples of one unit."""
         return dataclasses.replace(self, units=(unit,))
 
 
 def some(task: TrainModel, key: bytes, most: int = 2) -> tuple[MadeUp, tuple[int, ...], tuple[int, ...]]:
-    """Units of both groups; and some from each group, the first two with different numbers of rows if a unit may have several.
+    """Return units of both groups, and some of each group, the first two with different numbers of rows if possible.
 
     Args:
-        task: what is learnt.
+        task: of the model.
         key: divides the units.
         most: how many of each group.
     """
@@ -82,14 +82,14 @@ def some(task: TrainModel, key: bytes, most: int = 2) -> tuple[MadeUp, tuple[int
     held_out = split([_text(everybody)] * len(task.unit_columns), key=key, held_out=task.held_out)
     of_group = [np.flatnonzero(flags)[:most].tolist() for flags, most in ((~held_out, TRAINING), (held_out, HELD_OUT))]
     units = tuple(sorted(unit for group in of_group for unit in group))
-    training, held = (
+    training, evaluation = (
         tuple(next((u for u in group if u % 2 == odd), group[0]) for odd in (0, 1) if group) for group in of_group
     )
-    training, held = (
+    training, evaluation = (
         tuple(dict.fromkeys((*two, *group)))[: max(most, len(two))]
-        for two, group in zip((training, held), of_group, strict=True)
+        for two, group in zip((training, evaluation), of_group, strict=True)
     )
-    return MadeUp(task=task, units=units), training, held
+    return MadeUp(task=task, units=units), training, evaluation
 
 
 def _text(units: NDArray[np.int64]) -> pa.Array:
@@ -97,7 +97,7 @@ def _text(units: NDArray[np.int64]) -> pa.Array:
 
 
 def _columns(task: TrainModel) -> dict[str, Number | Category | Label]:
-    """The content of each column."""
+    """Return the kind of content of each column."""
     columns: dict[str, Number | Category | Label] = {task.label.column: task.label}
     for feature in task.features.values():
         columns.setdefault(feature.column, feature)

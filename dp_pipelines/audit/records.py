@@ -1,4 +1,4 @@
-"""Compares every field of every mechanism record with what runs: no noise is drawn, and no chance is involved.
+"""Comparisons of every field of every mechanism record with what runs: no noise is drawn, and no chance is involved.
 
 In: a stage as it runs, its records, what the trainer will be asked for. Out: findings. Holds: what runs is read from
 the noise, lattices, thresholds and choices that the stage gives to workers, and from the steps of the model; how far a
@@ -39,13 +39,13 @@ COMPARED = frozenset(
 
 
 def group_of(plan: Plan, name: str) -> str | None:
-    """The group of units that a stage reads."""
+    """Return the group of units that a stage reads, or None."""
     groups = [training_parts.meets(trained, task) for trained, task in plan.trained.items()]
     return next((of[name] for of in groups if name in of), None)
 
 
 def sums_of(plan: Plan, name: str) -> ClippedVectors | None:
-    """The sums of vectors that `fit` releases for a stage: how many, how long, over which share of the units."""
+    """Return the vector sums that `fit` releases for a stage: their number, size and share of units; None for other stages."""
     for trained, task in plan.trained.items():
         if isinstance(task, PateModel) and (of_votes := teacher_votes.sums_of(task, trained, name)) is not None:
             return of_votes
@@ -74,7 +74,7 @@ def sums_of(plan: Plan, name: str) -> ClippedVectors | None:
 
 
 def findings(plan: Plan, ready: Mapping[str, Sequence[StagePlan]]) -> dict[str, tuple[Finding, ...]]:
-    """The findings about the records of a plan's first and last run, by stage; "" has those about records of no stage.
+    """Return the findings about the records of a plan's first and last run, by stage; "" has those about records of no stage.
 
     Args:
         plan: the plan. Both the records it was accounted with and those its stages carry are checked.
@@ -86,30 +86,30 @@ def findings(plan: Plan, ready: Mapping[str, Sequence[StagePlan]]) -> dict[str, 
     if len(groups) > 1:
         last = plan.round(plan.runs)
         first[f" in round {plan.runs}"] = (last.stages, (groups[-1][0], last.mechanisms))
-    found: dict[str, tuple[Finding, ...]] = {}
+    by_stage: dict[str, tuple[Finding, ...]] = {}
     for when, (stages, both) in first.items():
         for name, stage in stages.items():
             chosen = [recount.recounted(each, levels) for each in ready[name]] if not when else ()
             own = recount.recounted(stage, levels)
-            found[name] = found.get(name, ()) + _of_stage(plan, own, both, chosen, when)
+            by_stage[name] = by_stage.get(name, ()) + _of_stage(plan, own, both, chosen, when)
         strange = [each for records in both for each in records if each.stage not in stages]
         if strange:
             names = ", ".join(dict.fromkeys(f"{each.name} of {each.stage}" for each in strange))
             one = Finding(what=f"records of no stage{when}", found=names, evidence=math.inf)
-            found[""] = (*found.get("", ()), one)
-    return found
+            by_stage[""] = (*by_stage.get("", ()), one)
+    return by_stage
 
 
 def of_everything(plan: Plan) -> tuple[Finding, ...]:
-    """Return the findings about all stages together: what all records cost, and how much each stage lets a unit contribute."""
+    """Return the findings about all stages together: the joint cost, and how much each stage lets a unit contribute."""
     return tuple(_of_everything(plan, recount.levels(plan)))
 
 
 def _of_everything(plan: Plan, levels: Mapping[str, RollupLevel]) -> Iterator[Finding]:
     times = [runs for _, runs in plan.all_mechanisms()]
     if sum(times) != plan.runs:
-        found = f"{sum(times)} rounds are accounted, {plan.runs} run"
-        yield Finding(what="rounds", found=found, evidence=math.inf)
+        finding = f"{sum(times)} rounds are accounted, {plan.runs} run"
+        yield Finding(what="rounds", found=finding, evidence=math.inf)
     try:
         rounds = [(_records_of_round(plan, number, levels), runs) for number, runs in enumerate(times, start=1)]
         wrong = recount.understated_total(plan, rounds)
@@ -124,10 +124,10 @@ def _of_everything(plan: Plan, levels: Mapping[str, RollupLevel]) -> Iterator[Fi
 
 
 def _records_of_round(plan: Plan, number: int, levels: Mapping[str, RollupLevel]) -> list[MechanismRecord]:
-    """The records that all stages of a round must have.
+    """Return the records that all stages of a round must have.
 
     Raises:
-        RequestError: what runs can be stated by no record.
+        RequestError: no record can describe a stage that runs.
     """
     stages = [recount.recounted(stage, levels) for stage in plan.round(number).stages.values()]
     every = [
@@ -159,7 +159,7 @@ def _of_stage(
 
 
 def compared(wanted: Sequence[Fields], records: Iterable[MechanismRecord]) -> list[tuple[str, str]]:
-    """What differs: the name of a record, and what is wrong with it.
+    """Return the differences between records and their required fields: the name of a record, and what is wrong with it.
 
     Args:
         wanted: what the records must state.
@@ -183,7 +183,7 @@ def compared(wanted: Sequence[Fields], records: Iterable[MechanismRecord]) -> li
 
 
 def differences(record: MechanismRecord, fields: Fields) -> list[str]:
-    """How one record differs from what runs, field by field.
+    """Return in words how one record differs from what runs, field by field.
 
     Args:
         record: the record.
@@ -191,11 +191,11 @@ def differences(record: MechanismRecord, fields: Fields) -> list[str]:
     """
     wrong = []
     for field in dataclasses.fields(record):
-        said = getattr(record, field.name)
+        value = getattr(record, field.name)
         if field.name not in COMPARED:
             wrong.append(f"{field.name} is compared with nothing")
-        elif said != fields[field.name]:
-            wrong.append(f"{field.name} {_text(said)}, but {_text(fields[field.name])} runs")
+        elif value != fields[field.name]:
+            wrong.append(f"{field.name} {_text(value)}, but {_text(fields[field.name])} runs")
     return wrong
 
 

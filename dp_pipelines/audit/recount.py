@@ -1,4 +1,4 @@
-"""Counts a second time what planning derives: how far a unit moves a statistic, fan-outs of rollups, what all records cost.
+"""A second count of the numbers that planning derives: sensitivities, fan-outs of rollups, the joint cost of all records.
 
 In: the bounds and the public lists of a job, the lattices on which statistics are counted. Out: the numbers that records must
 state, and findings where a plan has others. Holds: nothing here calls planning, or reads a number that it has derived; formulas
@@ -61,7 +61,7 @@ def _level(finest: Query, by: Sequence[str], number: int, *, leaves: bool) -> Ro
 
 
 def _keys(query: Query) -> Iterator[tuple[Any, ...]]:
-    """Yield the listed keys, of which those that are equal as keys are equal in Python."""
+    """Yield the listed keys as Python values that are equal if the keys are equal."""
     assert isinstance(query.partitions, PublicPartitions)
     listed = query.partitions.columns
     if isinstance(listed, KeyFile):
@@ -74,7 +74,7 @@ def _keys(query: Query) -> Iterator[tuple[Any, ...]]:
 
 
 def _comparable(value: Any) -> Any:
-    """A value for which `==` is what makes keys equal: all NaN are one, and so are both zeros."""
+    """Return a value for which `==` agrees with equality of keys: all NaN are one key, and so are both zeros."""
     return "nan" if isinstance(value, float) and math.isnan(value) else value
 
 

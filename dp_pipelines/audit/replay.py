@@ -1,4 +1,4 @@
-"""Replays one stage of a plan: what each kind of statistic and decision reveals, and whether its records hold up.
+"""Replays of one stage of a plan: the privacy loss of each kind of statistic and decision, and checks of their records.
 
 In: a frozen stage, its records, the number of replays. Out: a score of each replay with the worst unit and without, and
 findings. Holds: what the unit adds is computed from the query and the lattice that run, its price from the records
@@ -92,7 +92,7 @@ class Replayed:
 
 
 class _Watch:
-    """Collects what the parts of a stage find."""
+    """A collection of scores and findings from the parts of a stage."""
 
     def __init__(self, records: Sequence[MechanismRecord], replays: int) -> None:
         self.records = {record.name: record for record in records}
@@ -104,13 +104,13 @@ class _Watch:
         self.related: list[Products] = []
 
     def record(self, name: str) -> MechanismRecord | None:
-        """The record of a name. A missing one is a finding of `audit.records`."""
+        """Return the record of a name. A missing one is a finding of `audit.records`."""
         return self.records.get(name)
 
     def squares(self, name: str, squares: Squares) -> None:
-        """What was found about the noise of a record."""
-        found = f"{squares.ratio:.5f} ± {squares.error:.1g} of its standard deviation"
-        self.findings.append(Finding(what=f"noise of {name}", found=found, evidence=squares.evidence))
+        """Add the finding about the noise of a record."""
+        finding = f"{squares.ratio:.5f} ± {squares.error:.1g} of its standard deviation"
+        self.findings.append(Finding(what=f"noise of {name}", found=finding, evidence=squares.evidence))
 
     def decided(self, what: str, found: decisions.Decisions) -> None:
         """Add decisions."""
@@ -129,7 +129,7 @@ class _Watch:
 
 
 def cost(stage: StagePlan, task: TrainModel | None) -> int:
-    """Roughly how many draws a replay of a stage takes, with the unit and without it."""
+    """Estimate how many draws a replay of a stage takes, with the unit and without it."""
     total = 0
     for statistic, noise in zip(stage.statistics, stage.noises, strict=True):
         if noise is None:
@@ -167,7 +167,7 @@ COSTS: Mapping[type[Mechanism], Callable[[StagePlan, Statistic, Noise], int]] = 
     MedianByPoints: _cost_of_median,
     NoisyTrainingSums: _cost_of_sums,
 }
-"""Roughly how many draws a statistic of each mechanism takes in a replay."""
+"""Functions that estimate how many draws a statistic takes in a replay, by mechanism."""
 
 
 def replay(
@@ -204,7 +204,7 @@ def replay(
 
 
 def unrelated(stages: Iterable[Replayed]) -> Finding:
-    """Whether no two stages share a draw."""
+    """Return the finding on draws that two stages share."""
     columns = [one.first for one in stages if len(one.first)]
     related = Products()
     if columns:
@@ -213,14 +213,14 @@ def unrelated(stages: Iterable[Replayed]) -> Finding:
 
 
 def _related(found: Sequence[Products]) -> Finding:
-    """Whether draws are related, within a replay or between replays."""
+    """Return the finding on related draws, within a replay or between replays."""
     largest = max(each.largest for each in found)
     strongest = max(0.0, max(each.evidence for each in found) - math.log(len(found)))
     return Finding(what="draws used once", found=f"largest correlation {largest:.2g}", evidence=strongest)
 
 
 def _portions(watch: _Watch, names: dict[str, str], replays: _Replays) -> None:
-    """Noise of aggregates."""
+    """Add scores and findings about the noise of aggregates."""
     squares: dict[str, Squares] = {}
     related = Products()
     records: dict[str, MechanismRecord | None] = {}
@@ -251,7 +251,7 @@ def _portions(watch: _Watch, names: dict[str, str], replays: _Replays) -> None:
 
 
 def _decisions(watch: _Watch, stage: StagePlan) -> None:
-    """Choices, coins, thresholds."""
+    """Add scores and findings about choices, coins and thresholds."""
     for place, (statistic, noise) in enumerate(zip(stage.statistics, stage.noises, strict=True)):
         if noise is not None and statistic.decided:
             by_mechanism(DECISIONS, statistic)(watch, stage, place)
@@ -267,9 +267,9 @@ def _decisions(watch: _Watch, stage: StagePlan) -> None:
         record = watch.record("selection threshold")
         hidden = decisions.hides(selection, stage)
         allowed = 0.0 if record is None or record.delta is None else record.delta
-        found = f"a lone unit shows with {hidden:.3g} of {allowed:.3g}"
+        finding = f"a lone unit shows with {hidden:.3g} of {allowed:.3g}"
         wrong = math.inf if hidden > allowed * (1 + 1e-9) else 0.0
-        watch.findings.append(Finding(what="threshold", found=found, evidence=wrong))
+        watch.findings.append(Finding(what="threshold", found=finding, evidence=wrong))
 
 
 def _median(watch: _Watch, stage: StagePlan, place: int) -> None:
@@ -287,11 +287,11 @@ DECISIONS: Mapping[type[Mechanism], Callable[[_Watch, StagePlan, int], None]] = 
     RankChoice: _ranks,
     MedianByPoints: _median,
 }
-"""How to replay each mechanism that decides instead of adding noise."""
+"""Functions that replay mechanisms which decide instead of adding noise, by mechanism."""
 
 
 def _vectors(watch: _Watch, stage: StagePlan, task: TrainModel | None) -> None:
-    """Sums of clipped vectors."""
+    """Add scores and findings about sums of clipped vectors."""
     ((key, chosen),) = stage.choices.noises.items()
     (vectors,) = stage.sums
     record = watch.record(key)
@@ -327,7 +327,7 @@ def _vectors(watch: _Watch, stage: StagePlan, task: TrainModel | None) -> None:
 
 
 def _votes(watch: _Watch, stage: StagePlan, vectors: ClippedVectors, add: _Add) -> None:
-    """Noisy votes of teachers."""
+    """Add scores of noisy votes of teachers."""
     for with_unit in (False, True):
         done = 0
         for noisy in teacher_votes.trials(stage, vectors, watch.replays, with_unit=with_unit):
@@ -374,25 +374,25 @@ def _steps(
             if trial.inside is not None:
                 inside.append(trial.inside)
                 sizes.append((trial.sizes, trial.units))
-    found = (
+    finding = (
         f"in {steady.looked_at} looks at the standard deviation of one step of some replays, the farthest from what is drawn "
         f"is {steady.ratio:.4f} of it; where nothing is wrong, chance takes one so far with a probability of up to "
         f"{math.exp(-steady.evidence):.2g}"
     )
-    watch.findings.append(Finding(what="noise of each step", found=found, evidence=steady.evidence))
+    watch.findings.append(Finding(what="noise of each step", found=finding, evidence=steady.evidence))
     if rate < 1:
         counted = np.concatenate(inside)
-        found = (
+        finding = (
             f"a unit was in {counted.mean():.4g} of {task.steps.steps} steps, {task.steps.steps * rate:.4g} expected"
         )
         of_units = samples.of_units(counted, task.steps.steps, rate)
-        watch.findings.append(Finding(what="samples of a unit", found=found, evidence=of_units))
+        watch.findings.append(Finding(what="samples of a unit", found=finding, evidence=of_units))
         mean, units = (np.mean([number for pair in sizes for number in np.atleast_1d(pair[i])]) for i in range(2))
-        found = f"{mean:.5g} units in a step, {rate * units:.5g} expected"
+        finding = f"{mean:.5g} units in a step, {rate * units:.5g} expected"
         of_sizes = samples.of_sizes(sizes, rate)
-        watch.findings.append(Finding(what="size of samples", found=found, evidence=of_sizes))
+        watch.findings.append(Finding(what="size of samples", found=finding, evidence=of_sizes))
 
 
 def _clip(watch: _Watch, reach: float, allowed: float) -> None:
-    found = f"an extreme unit adds {reach:.7g} of the norm at most"
-    watch.findings.append(Finding(what="clip", found=found, evidence=0.0 if reach <= allowed else math.inf))
+    finding = f"an extreme unit adds {reach:.7g} of the norm at most"
+    watch.findings.append(Finding(what="clip", found=finding, evidence=0.0 if reach <= allowed else math.inf))

@@ -1,4 +1,4 @@
-"""Checks that noise has the standard deviation stated in its record, and that no draw is used twice.
+"""Checks of noise: it has the standard deviation of its record, and no draw is used twice.
 
 In: released numbers minus exact totals, divided by the record's standard deviation, some replays at a time. Out: the
 ratio of the two standard deviations, and the evidence against it; the largest correlation, and the evidence for one.
@@ -26,7 +26,7 @@ SMALL = 4
 
 
 def fourth_moment(law: Law) -> float:
-    """An upper bound on the fourth moment of a draw, in its standard deviations.
+    """Return an upper bound on the fourth moment of a draw, in its standard deviations.
 
     >>> from fractions import Fraction
     >>> round(fourth_moment(FlooredLaplace(Fraction(1000))), 6)
@@ -48,36 +48,36 @@ class Squares:
     total: float = 0.0
 
     def add(self, residuals: Floats) -> None:
-        """Some more."""
+        """Add residuals."""
         self.n += residuals.size
         self.total += float(np.sum(np.square(residuals)))
 
     @property
     def ratio(self) -> float:
-        """The standard deviation found, over that of the record."""
+        """Return the observed standard deviation over that of the record."""
         return math.sqrt(self.total / self.n)
 
     @property
     def error(self) -> float:
-        """The standard error of the ratio."""
+        """Return the standard error of the ratio."""
         return math.sqrt((self.fourth - 1) / self.n) / 2
 
     @property
     def evidence(self) -> float:
-        """The evidence that the ratio is below 1."""
+        """Return the evidence that the ratio is below 1."""
         return evidence.deficit(self.total / self.n, self.n, self.fourth)
 
 
 @dataclasses.dataclass(eq=False)
 class Steady:
-    """Checks that each step has exactly the noise that was drawn: any divisor but the given one would show."""
+    """A check that each step has exactly the noise that was drawn: any divisor but the given one would show."""
 
     worst: float = 0.0
     ratio: float = 1.0
     looked_at: int = 0
 
     def add(self, residuals: Floats) -> None:
-        """Some replays that were trained together, over the standard deviation drawn: each row is one, each column a step."""
+        """Add residuals of replays that were trained together, over the standard deviation drawn: shape (replays, steps)."""
         n, steps = residuals.shape
         squares = np.mean(np.square(residuals), axis=0)
         evidences = n / 2 * (squares - 1 - np.log(np.maximum(squares, 1e-300)))
@@ -88,7 +88,7 @@ class Steady:
 
     @property
     def evidence(self) -> float:
-        """The evidence that some step has different noise: both tails of a mean of squares of normal variables."""
+        """Return the evidence that some step has different noise: both tails of a mean of squares of normal variables."""
         return max(0.0, self.worst - math.log(2 * max(1, self.looked_at)))
 
 
@@ -103,7 +103,7 @@ class Products:
         self._pairs = 0
 
     def add(self, residuals: Floats) -> None:
-        """Some more replays; as many columns each time."""
+        """Add residuals of more replays, with the same number of columns each time."""
         columns = residuals
         if residuals.shape[1] > MOST_COLUMNS:
             # Check neighbours, since a draw that is used again is used soon, and some from far away.
@@ -121,12 +121,12 @@ class Products:
 
     @property
     def largest(self) -> float:
-        """The largest correlation found."""
+        """Return the largest correlation."""
         return max(self._within, self._between)
 
     @property
     def evidence(self) -> float:
-        """The evidence that two draws of a replay, or draws of two replays, are related."""
+        """Return the evidence that two draws of a replay, or draws of two replays, are related."""
         if self._sums is None:
             return 0.0
         size = len(self._sums)
@@ -135,7 +135,7 @@ class Products:
 
     @property
     def _within(self) -> float:
-        """Of two draws of a replay."""
+        """Return the largest correlation of two draws of one replay."""
         if self._sums is None or len(self._sums) < 2:
             return 0.0
         spread = np.sqrt(np.maximum(np.diag(self._sums), 1e-300))
@@ -145,7 +145,7 @@ class Products:
 
     @property
     def _between(self) -> float:
-        """Of the first draws of replays that follow each other from portion to portion."""
+        """Return the correlation of the first draws of replays that follow each other, over all portions."""
         if self._sums is None or not self._pairs:
             return 0.0
         return abs(self._shifted) / self._pairs * self._rows / max(float(self._sums[0, 0]), 1e-300)

@@ -1,4 +1,4 @@
-"""Checks that samples are Poisson, by how often each unit was in one and how large samples were.
+"""Checks that samples are Poisson: how often each unit was in one, and how large samples were.
 
 In: counts. Out: evidence that they do not follow their binomial laws. Holds: it counts a unit's coins over all steps,
 and all units' coins in one step. So fixed batch sizes, a shuffled order that uses every unit once, and reused samples
@@ -19,7 +19,12 @@ CELLS = 16
 
 
 def of_units(inside: Places, steps: int, rate: float) -> float:
-    """Evidence that units were not in Binomial(steps, rate) samples.
+    """Return the evidence that units were not in Binomial(steps, rate) samples.
+
+    Args:
+        inside: number of samples with each unit, int64 of shape (units,).
+        steps: how many samples there were.
+        rate: of each unit.
 
     >>> of_units(np.full(1000, 10), 100, 0.1) > 1000
     True
@@ -28,7 +33,7 @@ def of_units(inside: Places, steps: int, rate: float) -> float:
 
 
 def of_sizes(trials: Iterable[tuple[Places, int]], rate: float) -> float:
-    """Evidence that samples did not have Binomial(units, rate) units.
+    """Return the evidence that samples did not have Binomial(units, rate) units.
 
     Args:
         trials: sizes of samples, and how many units they were taken from.
@@ -48,5 +53,5 @@ def _unlike_binomial(counts: Places, n: int, rate: float) -> float:
     law = stats.binom(n, rate)
     ends = np.unique(law.ppf(np.arange(1, CELLS) / CELLS))
     claimed = np.diff(np.concatenate([[0.0], law.cdf(ends), [1.0]]))
-    found = np.bincount(np.searchsorted(ends, counts, side="left"), minlength=len(claimed))
-    return evidence.unlike(found.tolist(), claimed.tolist())
+    observed = np.bincount(np.searchsorted(ends, counts, side="left"), minlength=len(claimed))
+    return evidence.unlike(observed.tolist(), claimed.tolist())

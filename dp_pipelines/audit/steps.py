@@ -1,7 +1,7 @@
-"""Replays training: `trainer.train` itself, and the release of second moments, with and without one worst-case unit.
+"""Replays of training: `trainer.train` itself, and the release of second moments, with and without one worst-case unit.
 
-In: a frozen stage of sums of clipped vectors, the model. Out: for many replays, what a reader of all released
-parameters learns. Holds: samples, sums, noise, steps and kept states are those of a run. Not covered: what a kernel
+In: a frozen stage of sums of clipped vectors, the model. Out: for many replays, the information that all released
+parameters give. Holds: samples, sums, noise, steps and kept states are those of a run. Not covered: what a kernel
 does with other units (tests/training), and the statements of `fit` around the release of moments, which are repeated
 here.
 """
@@ -9,12 +9,12 @@ here.
 # How it works: the model has as many parameters as there are replays. For each parameter there is one unit whose
 # vector, of the full clip norm, lies along it. Each unit has its own coin in each step and its own noise, so each
 # coordinate is a training run with one parameter and one unit, which is there or not. Noisy sums are computed back from
-# the parameters that
-# the loop shows, from public numbers only: a divisor other than the given one shows as too little or too much noise.
+# the parameters that the loop shows, from public numbers only: a divisor other than the given one shows as too little or
+# too much noise.
 # There are also units whose vectors are zero, so that each step has some unit to sample.
 #
-# The length of the vectors that the model's own kernel lets through is measured on extreme units; that is what is
-# added.
+# The length of the vectors that the model's own kernel lets through is measured on extreme units; vectors of this length
+# are added.
 
 import dataclasses
 import hashlib
@@ -48,19 +48,19 @@ ACROSS = 4096
 """Replays that are trained together; with more, rounding to the lattice would be a larger share of the noise."""
 
 MOST_NUMBERS = 2**24
-"""Noisy sums in memory."""
+"""The most noisy sums in memory."""
 
 OTHERS = 64
 """Units without a vector that a step samples on average: a step without any happens once in 10^27 steps."""
 
 DIVISOR = Released(4096.0)
-"""Stands in for the released number of examples: any public number will do."""
+"""Replaces the released number of examples: any public number will do."""
 
 EXTREME = 1e6
-"""By how much the features of extreme units are too long."""
+"""The factor by which the features of extreme units are too long."""
 
 UNEVEN = 1000.0
-"""How much longer one direction of whitened features is than the others, and how much shorter."""
+"""The factor by which one direction of whitened features is longer than the others, or shorter."""
 
 MANY = 1, 2, 64
 """Rows of coded extreme units: those of the longest are not multiplied with each other beforehand."""
@@ -135,15 +135,15 @@ class _Places:
 
     def in_group(self, group: int) -> Places:
         places = np.arange(self.units, dtype=np.int64)
-        found: Places = places[np.where(places < self.others, places % self.separation, 0) == group]
-        return found
+        members: Places = places[np.where(places < self.others, places % self.separation, 0) == group]
+        return members
 
     def take(self, units: Places) -> Chunk:
         return Chunk(np.zeros((len(units), 1), np.float32), units.astype(np.float64), np.arange(len(units) + 1))
 
 
 class KeptInMemory(InMemory):
-    """Keeps what later steps depend on, in memory, where an audit can see it."""
+    """A store in memory for the states on which later steps depend, which an audit can read."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -155,7 +155,10 @@ class KeptInMemory(InMemory):
 
     @property
     def content(self) -> dict[str, bytes]:
-        """What is kept for good, without the digests of memories: these begin with words that are drawn for nothing else."""
+        """Return everything that is stored for good, without the digests of memories.
+
+        These begin with words that are drawn for nothing else.
+        """
         return {name: self._without_digest(content) for name, content in self._kept.items()}
 
     def _without_digest(self, content: bytes) -> bytes:
@@ -173,7 +176,7 @@ def trials(
     vectors: ClippedVectors,
     with_unit: bool,
 ) -> Iterator[Trial]:
-    """Train models.
+    """Train models, some replays at a time, and yield each trial.
 
     Args:
         asked: the steps of the task.
@@ -197,7 +200,7 @@ def trials(
             slack=0.0 if kernel is None else kernel.slack,
             units_per_chunk=getattr(kernel, "units_per_chunk", trainer.UNITS_PER_CHUNK),
         )
-        kept = KeptInMemory()
+        memory = KeptInMemory()
         units = others + (each.size if with_unit else 0)
         trainer.train(
             each,
@@ -206,7 +209,7 @@ def trials(
             clip_norm=clip_norm,
             multiplier=multipliers,
             divisor=DIVISOR,
-            draws=kept,
+            draws=memory,
             name="replay",
             sums=vectors,
         )
@@ -215,7 +218,7 @@ def trials(
             NoisySum(size=each.size, norm=clip_norm, multiplier=of, slack=slack).stddev / clip_norm
             for of in multipliers
         ]
-        last = trainer.TrainingState.from_bytes(kept.content[f"replay.step-{steps.steps}"])
+        last = trainer.TrainingState.from_bytes(memory.content[f"replay.step-{steps.steps}"])
         yield Trial(
             sums=_noisy_sums([*each.seen, last.parameters], steps, DIVISOR) / clip_norm,
             drawn=np.array(drawn),
@@ -226,7 +229,7 @@ def trials(
 
 
 def _noisy_sums(path: list[Floats], steps: Steps, divisor: float) -> Floats:
-    """The noisy sums that lead from parameters to parameters: anyone who sees all parameters can compute them."""
+    """Compute the noisy sums that lead from parameters to parameters, as anyone who sees all parameters can."""
     if len(path) != steps.steps + 1:
         raise AssertionError("the loop took another number of steps than it was asked for")
     momentum, sums = np.zeros(len(path[0])), np.empty((steps.steps, len(path[0])))
@@ -238,24 +241,24 @@ def _noisy_sums(path: list[Floats], steps: Steps, divisor: float) -> Floats:
 
 
 def pattern(vectors: ClippedVectors) -> Floats:
-    """Which sums the unit is in: (sums, 1), 1 or 0."""
+    """Return 1 for the sums that the unit is in, else 0; float64 of shape (sums, 1)."""
     found: Floats = (np.arange(vectors.times) % (vectors.separation or 1) == 0).astype(np.float64)[:, None]
     return found
 
 
 def drawn_anew(sums: Floats, vectors: ClippedVectors) -> Floats:
-    """Noisy sums (sums, replays) without what each took back of earlier noise, as anyone can compute who sees all of them.
+    """Remove from noisy sums (sums, replays) the part of earlier noise that each took back, as anyone who sees all sums can.
 
-    What is left is a weighted sum of what units add, with noise that is drawn for each sum by itself.
+    The result is a weighted sum of the units' vectors, with noise that is drawn for each sum independently.
     """
-    found = sums.copy()
+    redrawn = sums.copy()
     for later, coefficient in enumerate(vectors.coefficients, 1):
-        found[later:] += sums[:-later] * (coefficient / 2**COEFFICIENT_BITS)
-    return found
+        redrawn[later:] += sums[:-later] * (coefficient / 2**COEFFICIENT_BITS)
+    return redrawn
 
 
 def score(sums: Floats, multipliers: Floats, rate: float, shifts: Floats | float = 1.0) -> Floats:
-    """For each replay, the log-likelihood ratio of its noisy sums (steps, replays) with the unit against without it.
+    """Compute for each replay the log-likelihood ratio of its noisy sums (steps, replays) with the unit against without it.
 
     Args:
         sums: over the norm, with independent noise (`drawn_anew`).
@@ -272,7 +275,7 @@ def score(sums: Floats, multipliers: Floats, rate: float, shifts: Floats | float
 
 
 def moments_trials(multiplier: Fraction, vector: float, replays: int, *, with_unit: bool) -> Iterator[Floats]:
-    """Noisy sums of second moments over their norm, each coordinate for a unit of its own: as `fit` releases them."""
+    """Yield noisy sums of second moments over their norm, each coordinate for a different unit, released as in `fit`."""
     for begin in range(0, replays, ACROSS):
         size = min(ACROSS, replays - begin)
         noise = NoisySum(size=size, norm=1.0, multiplier=multiplier, slack=moments.SLACK)
@@ -280,15 +283,15 @@ def moments_trials(multiplier: Fraction, vector: float, replays: int, *, with_un
 
 
 def reach_of_moments(width: int) -> float:
-    """The longest vector that `moments` lets an extreme unit add, over the norm."""
-    found = [float(np.linalg.norm(moments.clipped_moments(_Rows(rows), 1.0))) for rows in _extreme_rows(width)]
+    """Return the length of the longest vector that `moments` lets an extreme unit add, over the norm."""
+    norms = [float(np.linalg.norm(moments.clipped_moments(_Rows(rows), 1.0))) for rows in _extreme_rows(width)]
     if compiles():
-        found += _coded_moments(width)
-    return max(found)
+        norms += _coded_moments(width)
+    return max(norms)
 
 
 def _coded_moments(width: int) -> list[float]:
-    """The lengths of the vectors of coded extreme units, over the norm."""
+    """Return the lengths of the vectors of coded extreme units, over the norm."""
     layout = CodeLayout(hot=(width - 1,) * (width > 1), scaled=(False,) * (width > 1))
     norm = moments.norm(math.sqrt(1 + len(layout.hot)))
     return [float(np.linalg.norm(moments.clipped_moments(_CodedRows(layout, rows), 1.0))) / norm for rows in MANY]
@@ -329,7 +332,7 @@ class _Rows:
 
 
 def reach_of_kernel(task: TrainModel, kernel: Kernel) -> float:
-    """The longest vector that a model's kernel lets an extreme unit add, over the clip norm.
+    """Return the length of the longest vector that a model's kernel lets an extreme unit add, over the clip norm.
 
     Tries units with one row and with many, with ordinary features and with ones far beyond an encoder's range, and both
     ends of the labels, at three settings of the parameters.
@@ -347,7 +350,7 @@ def reach_of_kernel(task: TrainModel, kernel: Kernel) -> float:
 
 
 def _extreme_units(task: TrainModel, kernel: Kernel, label: float) -> Iterator[tuple[Kernel, Any]]:
-    """Units, each with the kernel to ask: one that reads codes whitens them evenly or unevenly."""
+    """Yield extreme units with their kernels: one that reads codes whitens them evenly or unevenly."""
     if not isinstance(kernel, CodedKernel):
         yield from ((kernel, _unit(rows, label)) for rows in _extreme_rows(task.width))
         return
@@ -359,7 +362,7 @@ def _extreme_units(task: TrainModel, kernel: Kernel, label: float) -> Iterator[t
 
 
 def kernel_for(task: TrainModel) -> Kernel:
-    """The kernel of a task, from public bytes.
+    """Return the kernel of a task, from public bytes.
 
     Raises:
         RequestError: it needs a library that is not installed.

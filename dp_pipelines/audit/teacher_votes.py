@@ -1,8 +1,8 @@
-"""Replays noisy votes of teachers, with and without one worst-case unit; and how far a unit moves votes on made-up examples.
+"""Replays of noisy votes of teachers with and without one worst-case unit, and the effect of a unit on made-up votes.
 
-In: the stage that pays for tests or answers, what teachers vote on. Out: for many replays what a reader of all releases learns;
-how far votes have moved. Holds: noise is that which a run adds, by the same functions; how far a unit moves votes is worked out
-here, from one vote that goes from one class to another. Not covered: how teachers are trained (tests/training/teachers).
+In: the stage that pays for tests or answers, the task. Out: for many replays the information in all releases; how far votes have
+moved. Holds: the noise is added by the same functions as in a run; how far a unit moves votes is derived here, from one vote that
+goes from one class to another. Not covered: how teachers are trained (tests/training/teachers).
 """
 
 import math
@@ -25,14 +25,14 @@ ACROSS = 4096
 """Noisy numbers that are drawn together; with more, rounding to the lattice would be a larger share of the noise."""
 
 TESTED, ANSWERED = 1.0, math.sqrt(2)
-"""How far one vote that goes from one class to another moves the largest count, and all counts together in L2."""
+"""The effect of one vote that goes from one class to another: on the largest count, and on all counts in L2."""
 
 
 def sums_of(task: PateModel, name: str, stage: str) -> ClippedVectors | None:
-    """What a part of a stage of votes releases: how many noisy vectors of how many numbers; None of other parts.
+    """Return the number and size of the noisy vectors that a part of a stage of votes releases; None for other parts.
 
     Args:
-        task: what is learnt.
+        task: of the model.
         name: of the train stage.
         stage: of the part.
     """
@@ -45,7 +45,7 @@ def sums_of(task: PateModel, name: str, stage: str) -> ClippedVectors | None:
 
 
 def trials(stage: StagePlan, vectors: ClippedVectors, replays: int, *, with_unit: bool) -> Iterator[Floats]:
-    """Noisy votes along the direction in which a unit moves them, over how far it does: (releases, replays).
+    """Yield noisy votes along the direction in which a unit moves them, over how far it does: (releases, replays).
 
     Args:
         stage: that pays for them.
@@ -71,7 +71,10 @@ def trials(stage: StagePlan, vectors: ClippedVectors, replays: int, *, with_unit
 
 
 def _moved(size: int) -> tuple[Floats, float]:
-    """What a unit adds to the largest count, or to all counts: one vote less for the first class and one more for the second."""
+    """Return the effect of a unit on the largest count, or on all counts.
+
+    It is one vote less for the first class, and one more for the second.
+    """
     if size == 1:
         return np.ones(1), TESTED
     moved = np.zeros(size)
@@ -80,11 +83,11 @@ def _moved(size: int) -> tuple[Floats, float]:
 
 
 def wrong_moves(whole: Sequence[Floats], rest: Sequence[Floats], norm: float) -> list[str]:
-    """What is wrong with how far one unit has moved votes, in words.
+    """Return in words the moves of votes that one unit must not make.
 
     Args:
-        whole, rest: what noise was added to, with the unit and without, one release after the other.
-        norm: by how much noise allows for.
+        whole, rest: the votes before noise, with the unit and without, one release after the other.
+        norm: the move that the noise allows for.
     """
     if len(whole) != len(rest):
         return ["how often teachers are asked depends on a unit"]

@@ -1,4 +1,4 @@
-"""The effect of the worst unit on a noisy statistic, from the query's bounds and the lattice that runs, not from records.
+"""The effect of the worst unit on a noisy statistic, from the query's bounds and the lattice of the run, not from records.
 
 In: a stage, one of its statistics. Out: how many integers of a replay change, by how much, from which total. Holds: a
 unit can make this change, given the statistic's reach (`release.unit_reach`), with the worst rounding to the release
@@ -34,14 +34,14 @@ LEAST = 2**12
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Change:
-    """What one unit changes.
+    """The change that one unit makes to a statistic.
 
     Args:
-        pieces: how many integers of a replay.
+        pieces: how many integers of a replay change.
         before: each of them without the unit, as accumulated.
         after: with it.
         steps_before, steps_after: the same on the release lattice.
-        noise: what is added.
+        noise: of the statistic.
     """
 
     pieces: int
@@ -52,7 +52,7 @@ class Change:
     noise: Noise
 
     def score(self, released: Floats) -> Floats:
-        """The logarithm of how much more probable released steps are with the unit."""
+        """Return the logarithm of how much more probable released steps are with the unit."""
         scale = float(self.noise.law.scale)
         from_before, from_after = released - self.steps_before, released - self.steps_after
         if isinstance(self.noise.law, FlooredLaplace):
@@ -64,7 +64,7 @@ class Change:
 def change(
     stage: StagePlan, statistic: Statistic, noise: Noise, *, least: int = LEAST, pieces: int | None = None
 ) -> Change:
-    """The worst change of a statistic.
+    """Return the worst change of a statistic.
 
     Args:
         stage: the frozen stage.
@@ -86,17 +86,22 @@ def change(
 
 
 def coarse(totals: Integers, noise: Noise) -> Integers:
-    """Totals on the release lattice."""
+    """Round totals to the release lattice.
+
+    Args:
+        totals: int64 of any shape.
+        noise: of the statistic, with its lattice.
+    """
     return coarse_words(*words(totals), shift=noise.fine_bits, step=noise.step)
 
 
 def words(totals: Integers) -> tuple[Integers, Integers]:
-    """Totals in the two words in which they are merged."""
+    """Split totals into the two words in which they are merged: high and low 32 bits."""
     return totals >> np.int64(32), totals & np.int64(2**32 - 1)
 
 
 def _moved(stage: StagePlan, statistic: Statistic, noise: Noise) -> tuple[int, int]:
-    """How many integers change, each by how much."""
+    """Return how many integers change, and by how much each."""
     if isinstance(statistic, UnitWeights):
         return 1, 1 << WEIGHT_BITS  # alone in one partition
     shape = unit_reach.reach(statistic, stage.query)

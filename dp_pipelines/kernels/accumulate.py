@@ -48,7 +48,7 @@ LOW = np.int64(2**32 - 1)
 
 
 def partials(wire: pa.Table, layout: Layout, statistics: Sequence[Statistic], salt: int) -> pa.Table:
-    """The statistics of one shard, per partition that has a kept row.
+    """Return the statistics of one shard, per partition that has a kept row.
 
     Args:
         wire: all (reduced) wire rows of the units of a shard.
@@ -72,29 +72,29 @@ def partials_of_levels(
     levels: Sequence[Sequence[int]],
     counts: Callable[[pa.Table], Flags] | None = None,
 ) -> list[pa.Table]:
-    """The statistics of one shard, per partition as `partials` gives them, then per group of each level above.
+    """Return the statistics of one shard, per partition as in `partials`, then per group of each level above.
 
     Args:
         wire, layout, statistics, salt: as for `partials`.
         levels: for each the places of its columns among the partition columns.
         counts: which partitions count in the levels above, by their keys alone; None: all.
     """
-    kept = contributions.bound(wire, layout, salt)
-    size = len(kept.partitions)
-    codes = kept.partitions.codes[kept.bounded.rows]
-    rows = _Shard(wire=wire, layout=layout, bounded=kept.bounded, codes=codes, size=size)
+    bounded = contributions.bound(wire, layout, salt)
+    size = len(bounded.partitions)
+    codes = bounded.partitions.codes[bounded.bounded.rows]
+    rows = _Shard(wire=wire, layout=layout, bounded=bounded.bounded, codes=codes, size=size)
     units = rows.units()
     used = np.flatnonzero(units)
-    columns = {n: gather.take(c, used) for n, c in zip(layout.partition_names, kept.partitions.columns, strict=True)}
+    columns = {n: gather.take(c, used) for n, c in zip(layout.partition_names, bounded.partitions.columns, strict=True)}
     for i, statistic in enumerate(statistics):
         if not statistic.in_lists:
             columns[f"a{i}"] = pa.array(statistic.per_partition(rows)[used])
     for j, (column, cells) in enumerate(cells_of(statistics)):
-        found = sparse_counts.counted(*rows.cells(column, cells), partitions=size, width=cells.count)
-        columns[f"n{j}"], columns[f"m{j}"] = (gather.take(lists, used) for lists in found.lists(size))
+        cell_counts = sparse_counts.counted(*rows.cells(column, cells), partitions=size, width=cells.count)
+        columns[f"n{j}"], columns[f"m{j}"] = (gather.take(lists, used) for lists in cell_counts.lists(size))
     for j, declared in enumerate(distinct_of(statistics)):
-        pairs, values = contributions.different_values(wire, layout, kept, layout.distinct.index(declared))
-        of_partitions = distinct.each_once(codes[kept.bounded.starts][pairs], values)
+        pairs, values = contributions.different_values(wire, layout, bounded, layout.distinct.index(declared))
+        of_partitions = distinct.each_once(codes[bounded.bounded.starts][pairs], values)
         columns[f"d{j}"] = gather.take(distinct.listed(*of_partitions, size), used)
     for j, statistic in enumerate(vectors_of(statistics)):
         columns[f"w{j}"] = vectors.listed(vectors.narrow(rows.vectors(statistic)[used]))
@@ -103,7 +103,7 @@ def partials_of_levels(
         return [finest]
     place = np.zeros(size, np.int64)
     place[used] = np.arange(len(used))
-    behind = KeptPairs(rows=place[codes[kept.bounded.starts]], first_of_unit=kept.bounded.first_of_unit)
+    behind = KeptPairs(rows=place[codes[bounded.bounded.starts]], first_of_unit=bounded.bounded.first_of_unit)
     leaves = finest
     if counts is not None:
         stay = counts(finest)
@@ -112,7 +112,7 @@ def partials_of_levels(
 
 
 def of_level(leaves: pa.Table, places: Sequence[int], statistics: Sequence[Statistic], pairs: KeptPairs) -> pa.Table:
-    """The partial aggregates of one level.
+    """Return the partial aggregates of one level.
 
     Args:
         leaves: those of the finest partitions, as `accumulate.partials` gives them.
@@ -124,9 +124,9 @@ def of_level(leaves: pa.Table, places: Sequence[int], statistics: Sequence[Stati
         A table with p0.. and a0... Sums of a shard's partitions are sums of a shard, so that they stay within int64.
     """
     if places:
-        found = keys.dense([keys.plain(leaves.column(f"p{place}")) for place in places])
-        groups, size = found.codes, len(found)
-        columns = {f"p{i}": column for i, column in enumerate(found.columns)}
+        codes = keys.dense([keys.plain(leaves.column(f"p{place}")) for place in places])
+        groups, size = codes.codes, len(codes)
+        columns = {f"p{i}": column for i, column in enumerate(codes.columns)}
     else:
         groups, size = np.zeros(leaves.num_rows, np.int64), min(leaves.num_rows, 1)
         columns = {"p0": gather.take(everything(), np.zeros(size, np.int64))}
@@ -195,7 +195,7 @@ class _Shard:
         return sums_by_code(self._codes_of_pairs(), of_units, self.size)
 
     def _clipped(self, column: str, lattice: SummandLattice) -> Integers:
-        """The clipped sum of each kept (unit, partition)."""
+        """Return the clipped sum of each kept (unit, partition)."""
         index = self.layout.summands.index((column, lattice))
         values = keys.one_array(self.wire.column(f"s{index}")).to_numpy()
         pair_of_row = self.bounded.pair_of_row
@@ -207,7 +207,7 @@ class _Shard:
         return np.clip((near << np.int64(32)) + low, *lattice.clip_bounds)
 
     def cells(self, column: str, cells: Cells) -> tuple[Codes, Integers]:
-        """The partition code and the cell of each kept row that is in one."""
+        """Return the partition code and the cell of each kept row that is in one."""
         wire = keys.one_array(self.wire.column(f"c{self.layout.cells.index((column, cells))}"))
         if not wire.null_count:
             return self.codes, wire.to_numpy()[self.bounded.rows].astype(np.int64)
@@ -215,7 +215,7 @@ class _Shard:
         return self.codes[inside], wire.fill_null(0).to_numpy()[self.bounded.rows][inside].astype(np.int64)
 
     def vectors(self, statistic: Statistic) -> Integers:
-        """The integers of each partition code."""
+        """Return the integers of each partition code."""
         if isinstance(statistic.vectors, VectorLattice):
             lattice = statistic.vectors
             index = self.layout.vectors.index((statistic.column or "", lattice))
@@ -228,11 +228,11 @@ class _Shard:
         return moments.sums_of_products(np.stack(features, axis=1), self.codes, self.size)
 
     def _codes_of_pairs(self) -> Codes:
-        """The partition code of each kept (unit, partition)."""
+        """Return the partition code of each kept (unit, partition)."""
         return self.codes[self.bounded.starts]
 
     def _values(self, place: int) -> tuple[Integers, Flags | None]:
-        """The lattice values of the kept rows, and which of them are null."""
+        """Return the lattice values of the kept rows, and which of them are null."""
         column = keys.one_array(self.wire.column(f"v{place}"))
         nulls = None
         if column.null_count:
@@ -242,7 +242,9 @@ class _Shard:
 
 
 def unit_weights(partitions_of_unit: Codes) -> Integers:
-    """The weight that a unit with d partitions gives to each: floor(2**20 / sqrt(d)), so that its L2 norm is at most 2**20.
+    """Return the weight of a unit with d partitions in each of them: floor(2**20 / sqrt(d)).
+
+    Its L2 norm is then at most 2**20.
 
     >>> unit_weights(np.array([1, 4])).tolist()
     [1048576, 524288]
@@ -256,7 +258,7 @@ def unit_weights(partitions_of_unit: Codes) -> Integers:
 
 
 def sums_by_code(codes: Codes, values: Integers, size: int) -> Integers:
-    """Exact sums of integers of magnitude at most 2**30 by code, through the fast float64 histogram in exact portions."""
+    """Return exact sums of integers of magnitude at most 2**30 by code, through the fast float64 histogram in exact portions."""
     sums = np.zeros(size, np.int64)
     for begin in range(0, len(codes), EXACT_ROWS):
         part = values[begin : begin + EXACT_ROWS]
@@ -266,7 +268,7 @@ def sums_by_code(codes: Codes, values: Integers, size: int) -> Integers:
 
 
 def exact_sums(codes: Codes, values: Integers, size: int) -> tuple[Integers, Integers]:
-    """Exact sums of any int64 by code, as (high, low) with sum = high * 2**32 + low and 0 <= low < 2**32.
+    """Return exact sums of any int64 by code, as (high, low) with sum = high * 2**32 + low and 0 <= low < 2**32.
 
     Up to 2**31 summands per code: the low words then stay below 2**63.
 
@@ -288,7 +290,7 @@ class Totals:
         high, low: for each statistic the words of its total, high * 2**32 + low; zero for one with cells or vectors.
         cells: for each statistic with cells what they count, by the statistic's place.
         vectors: for each statistic with vectors their partial sums, by the statistic's place.
-        texts: the texts of long partition keys, whose digests stand in `partitions`.
+        texts: the texts of long partition keys, whose digests are in `partitions`.
     """
 
     partitions: tuple[pa.Array, ...]
@@ -299,14 +301,14 @@ class Totals:
     texts: Mapping[bytes, bytes] = dataclasses.field(default_factory=dict)
 
     def keys(self, positions: Integers) -> list[pa.ChunkedArray]:
-        """The whole keys of some partitions, as columns that share no memory with those of other partitions."""
+        """Return the whole keys of some partitions, as columns that share no memory with those of other partitions."""
         taken = [gather.take(column, positions) for column in self.partitions]
         return [
             long_text.restored(column, self.texts) if self.texts else pa.chunked_array([column]) for column in taken
         ]
 
     def coarse(self, statistic: int, *, shift: int, step: int) -> Integers:
-        """Totals * 2**shift in units of `step` fine lattice steps, rounded to the nearest (halves up).
+        """Return totals * 2**shift in units of `step` fine lattice steps, rounded to the nearest (halves up).
 
         Rounding is floor((a + step // 2) / step), so that a change of a by d moves the result by at most ceil(d / step).
         Results are clipped to 2**52, after the sum and monotonically, which can only bring two results closer.
@@ -314,7 +316,7 @@ class Totals:
         return coarse_words(self.high[statistic], self.low[statistic], shift=shift, step=step)
 
     def coarse_lists(self, statistic: int, partitions: Integers, *, shift: int, step: int) -> Integers:
-        """The same of a statistic with cells or vectors, for some partitions: one row for each.
+        """Return the lists of a statistic with cells or vectors, rounded as in `coarse`: one row for each of some partitions.
 
         Args:
             statistic: its place.
@@ -327,7 +329,7 @@ class Totals:
 
 
 def merge(tables: Sequence[pa.Table], partition_names: Sequence[str], statistics: Sequence[Statistic]) -> Totals:
-    """The totals of partial aggregates, per partition that occurs.
+    """Return the totals of partial aggregates, per partition that occurs.
 
     Args:
         tables: partial aggregates with columns p0.., a0..; at least one, possibly without rows; and the texts of long keys.
@@ -341,7 +343,7 @@ def merge(tables: Sequence[pa.Table], partition_names: Sequence[str], statistics
 
 
 def no_partials(partition_names: Sequence[str], statistics: Sequence[Statistic]) -> pa.Table:
-    """Partial aggregates of nothing, with partition columns of no type."""
+    """Return partial aggregates of nothing, with partition columns of no type."""
     columns = {name: pa.nulls(0) for name in partition_names}
     columns |= {f"a{i}": pa.array([], pa.int64()) for i, statistic in enumerate(statistics) if not statistic.in_lists}
     for j in range(len(cells_of(statistics))):
@@ -353,7 +355,7 @@ def no_partials(partition_names: Sequence[str], statistics: Sequence[Statistic])
 
 
 def by_public_index(partial: pa.Table, layout: Layout) -> pa.Table:
-    """Partial aggregates whose partition columns are replaced by p0, the index in the public list."""
+    """Return partial aggregates whose partition columns are replaced by p0, the index in the public list."""
     index, _ = layout.public_places(partial)
     return pa.table({"p0": pa.array(index), **{n: partial.column(n) for n in partial.column_names if n[0] in "adnmw"}})
 
@@ -361,7 +363,7 @@ def by_public_index(partial: pa.Table, layout: Layout) -> pa.Table:
 def merge_public(
     tables: Sequence[pa.Table], layout: Layout, statistics: Sequence[Statistic], place: int, places: int
 ) -> Totals:
-    """The totals of the public partitions `place`, `place + places`, ..., zero where no partial names them.
+    """Return the totals of the public partitions `place`, `place + places`, ..., zero where no partial names them.
 
     The keys come out as they were listed, whatever the data hold.
     """
@@ -374,7 +376,7 @@ def merge_public(
 
 
 def nothing_summed(partitions: tuple[pa.Array, ...], statistics: Sequence[Statistic]) -> Totals:
-    """The totals of partitions of which no row is: zero everywhere."""
+    """Return the totals of partitions of which no row is: zero everywhere."""
     none = no_partials(["p0"], statistics)
     return _summed(none, partitions, np.zeros(0, np.int64), len(partitions[0]), statistics)
 

@@ -1,8 +1,8 @@
-"""What one privacy unit has of a column in all, whatever the bounds keep of it: whole numbers, so that order changes nothing.
+"""The total amount of a column for each privacy unit, including rows that the bounds drop: whole numbers, in any order.
 
 In: values of rows, the end to which a sum clamps them (its other end is 0). Out: the amount of each row in parts of that end, and
-sums of amounts. Holds: a value on the other side of 0 is no amount; an amount is rounded down; sums are exact below
-`MOST_OF_UNIT`, and stay there from then on, in any order. Not covered: what of it is counted (`unit_facts`).
+sums of amounts. Holds: a value on the other side of 0 counts as 0; an amount is rounded down; sums are exact below
+`MOST_OF_UNIT`, and stay there from then on, in any order. Not covered: the counted part of it (`unit_facts`).
 """
 
 import math
@@ -52,9 +52,9 @@ def sums(codes: Codes, amounts: Codes, size: int) -> Codes:
     >>> (sums(np.array([0, 0, 1]), np.array([MOST_OF_UNIT, 1, 3]), 2) == [MOST_OF_UNIT, 3]).all()
     np.True_
     """
-    found = np.zeros(size, np.int64)
-    np.add.at(found, codes, amounts)
-    return np.minimum(found, MOST_OF_UNIT)
+    totals = np.zeros(size, np.int64)
+    np.add.at(totals, codes, amounts)
+    return np.minimum(totals, MOST_OF_UNIT)
 
 
 def edges(most: int) -> tuple[int, ...]:

@@ -29,13 +29,13 @@ FEWEST_HASH_BITS = 20
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RowOrder:
-    """How rows of one unit are told apart where not all can stay.
+    """An order of the rows of one unit, for the case that not all of them can stay.
 
     Args:
-        hashes: the 64-bit hashes of the content of the rows at given positions.
-        ranks: the places of these rows in an order of their whole content; called only where hashes are equal.
-        alike: whether the row at each position has the whole content of the one at another position, which costs much less
-            than ranks; it may say no where it cannot tell. None: nothing is known.
+        hashes: returns the 64-bit hashes of the content of the rows at given positions.
+        ranks: returns the places of these rows in an order of their whole content; called only if hashes are equal.
+        alike: returns True if the row at each position has the whole content of the one at another position. It costs much
+            less than `ranks`, and may return False if it cannot decide. None: no such function is known.
     """
 
     hashes: Callable[[Positions], Words]
@@ -60,7 +60,7 @@ class Bounded:
     pair_of_row: Positions | None = None
 
     def partitions_of_unit(self) -> Codes:
-        """For each kept (unit, partition), how many partitions its unit keeps."""
+        """Return for each kept (unit, partition) how many partitions its unit keeps."""
         unit = np.cumsum(self.first_of_unit) - 1
         return np.bincount(unit, minlength=0)[unit] if len(unit) else unit
 
@@ -82,7 +82,7 @@ def bound_partitions(
         units: dense codes, below `number_of_units`, one per row.
         partitions: dense codes of the partitions, one per row.
         pair_hashes: one keyed hash per row, a function of its unit and partition.
-        rows: how rows of one unit and partition are told apart.
+        rows: distinguishes the rows of one unit and partition.
         assign_all_rows: also say for each row to which kept pair it belongs, kept itself or not.
     """
     order, sorted_units = _sorted_by_pair(units, number_of_units, partitions, pair_hashes)
@@ -113,11 +113,11 @@ def bound_partitions(
 
 
 def bound_rows(units: Codes, number_of_units: int, partitions: Keys, rows: RowOrder, *, max_rows: int) -> Bounded:
-    """Keep at most `max_rows` rows of each unit, whatever their partitions.
+    """Keep at most `max_rows` rows of each unit, in any partitions.
 
     Args:
         units, partitions: dense codes, one per row.
-        rows: how rows of one unit are told apart; their hashes must depend on the partition too.
+        rows: distinguishes the rows of one unit; their hashes must depend on the partition too.
     """
     everything = np.arange(len(units))
     hashes = rows.hashes(everything)
@@ -137,7 +137,7 @@ def bound_rows(units: Codes, number_of_units: int, partitions: Keys, rows: RowOr
 
 
 def hash_pairs(unit_hashes: Words, partition_hashes: Words) -> Words:
-    """The keyed hash of (unit, partition) out of the keyed hashes of both."""
+    """Return the keyed hash of (unit, partition) out of the keyed hashes of both."""
     together = partition_hashes << np.uint64(1)
     together |= partition_hashes >> np.uint64(63)
     together ^= unit_hashes
@@ -147,7 +147,7 @@ def hash_pairs(unit_hashes: Words, partition_hashes: Words) -> Words:
 def _sorted_by_pair(
     units: Codes, number_of_units: int, partitions: Keys, hashes: Words
 ) -> tuple[Positions, Codes | Words]:
-    """Positions sorted by unit, then hash of the pair, then partition; and their units.
+    """Return positions sorted by unit, then hash of the pair, then partition; and their units.
 
     Unit, leading bits of the hash and position are packed into one word, since sorting words is several times faster than
     sorting by several keys. Where different partitions of a unit agree in those bits, the unit is sorted again in full.
@@ -177,7 +177,7 @@ def _sorted_by_pair(
 
 
 def _sorted_in_full(positions: Positions, units: Codes, partitions: Keys, hashes: Words) -> Positions:
-    """The given positions sorted by unit, whole hash of the pair and, where two hashes are equal, the keys themselves."""
+    """Return the given positions sorted by unit, whole hash of the pair and, where two hashes are equal, the keys themselves."""
     by_unit, by_hash, by_code = units[positions], hashes[positions], partitions.codes[positions]
     order = np.lexsort((by_code, by_hash, by_unit))
     if _tied(by_unit[order], by_hash[order], different=by_code[order]).any():
@@ -186,7 +186,7 @@ def _sorted_in_full(positions: Positions, units: Codes, partitions: Keys, hashes
 
 
 def _sorted_by_hash(groups: Codes, number_of_groups: int, hashes: Words) -> Positions:
-    """Positions sorted by group, then by hash; those of one hash in their order.
+    """Return positions sorted by group, then by hash; those of one hash in their order.
 
     As in `_sorted_by_pair`, words are sorted that hold group, leading bits of the hash and position; where different hashes of
     a group agree in those bits, all are sorted in full.
@@ -239,7 +239,7 @@ def _unlike(
     positions: Positions,
     alike: Callable[[Positions, Positions], Flags],
 ) -> Positions:
-    """Which of some tied items, those that are tied with each other in a row, are tied with a row of other content."""
+    """Return the places of tied items that are tied with a row of other content. Items tied with each other are adjacent."""
     follows = (groups[items[1:]] == groups[items[:-1]]) & (hashes[items[1:]] == hashes[items[:-1]])
     places = positions[items]
     differs = follows & ~alike(places[1:], places[:-1])
@@ -252,7 +252,7 @@ def _unlike(
 
 
 def _tied(groups: Codes, hashes: Words, different: Codes | None = None) -> Flags:
-    """Which sorted items share group and hash with a neighbour (that differs in `different`)."""
+    """Return True for sorted items that share group and hash with a neighbour (that differs in `different`)."""
     same = (groups[1:] == groups[:-1]) & (hashes[1:] == hashes[:-1])
     if different is not None:
         same &= different[1:] != different[:-1]
@@ -263,7 +263,7 @@ def _tied(groups: Codes, hashes: Words, different: Codes | None = None) -> Flags
 
 
 def _first_of_each(groups: Codes | Words, most: int) -> tuple[Flags, Flags]:
-    """For sorted group codes: which items are among the first `most` of their group, and which begin one."""
+    """Return for sorted group codes which items are among the first `most` of their group, and which begin one."""
     first, begins = np.ones(len(groups), np.bool_), np.ones(len(groups), np.bool_)
     np.not_equal(groups[most:], groups[:-most], out=first[most:])
     np.not_equal(groups[1:], groups[:-1], out=begins[1:])
@@ -271,7 +271,7 @@ def _first_of_each(groups: Codes | Words, most: int) -> tuple[Flags, Flags]:
 
 
 def _ranges(starts: Positions, sizes: Positions) -> Positions:
-    """The concatenation of range(start, start + size) over all starts."""
+    """Return the concatenation of range(start, start + size) over all starts."""
     ends = np.cumsum(sizes)
     total = int(ends[-1]) if len(ends) else 0
     return np.arange(total) + np.repeat(starts - (ends - sizes), sizes)
@@ -282,7 +282,7 @@ class KeptPairs:
     """The kept (unit, partition) pairs of a shard, those of a unit together.
 
     Args:
-        rows: the row of the partial aggregates in which each pair's partition stands.
+        rows: for each pair, the row of its partition in the partial aggregates.
         first_of_unit: whether a pair is the first of its unit.
     """
 
@@ -290,7 +290,7 @@ class KeptPairs:
     first_of_unit: Flags
 
     def among(self, stay: Flags) -> "KeptPairs":
-        """Those of some of the partial aggregates, which are all that is left of these.
+        """Return the pairs in those partial aggregates that stay.
 
         >>> pairs = KeptPairs(rows=np.array([0, 1, 0, 2]), first_of_unit=np.array([True, False, False, True]))
         >>> left = pairs.among(np.array([False, True, True]))
@@ -302,7 +302,7 @@ class KeptPairs:
         return KeptPairs(rows=(np.cumsum(stay) - 1)[self.rows[left]], first_of_unit=np.diff(unit, prepend=0) > 0)
 
     def units_of(self, groups: Codes, size: int) -> Positions:
-        """How many different units each group has.
+        """Count the different units of each group; int64 of shape (size,).
 
         Args:
             groups: of each row of the partial aggregates.

@@ -37,21 +37,21 @@ class Bins:
 
     @property
     def count(self) -> int:
-        """How many cells there are."""
+        """Return the number of cells."""
         return len(self.edges) - 1
 
     @property
     def finest(self) -> "Bins":
-        """The cells from which these can be computed."""
+        """Return the cells from which these can be computed."""
         return self
 
     @property
     def name(self) -> str:
-        """The cells in words, the same for the same cells only."""
+        """Return the cells in words, the same for the same cells only."""
         return f"{self.count} bins from {self.edges[0]!r} to {self.edges[-1]!r}, {_short(self.edges)}"
 
     def of(self, column: pa.Array) -> pa.Array:
-        """The cell of each value of a column of numbers."""
+        """Return the cell of each value of a column of numbers."""
         values, nulls = numbers_and_nulls(column)
         edges = np.array(self.edges)
         cells = np.searchsorted(edges, values, side="right") - 1
@@ -76,21 +76,21 @@ class Categories:
 
     @property
     def count(self) -> int:
-        """How many cells there are."""
+        """Return the number of cells."""
         return len(self.values)
 
     @property
     def finest(self) -> "Categories":
-        """The cells from which these can be computed."""
+        """Return the cells from which these can be computed."""
         return self
 
     @property
     def name(self) -> str:
-        """The cells in words, the same for the same cells only."""
+        """Return the cells in words, the same for the same cells only."""
         return f"{self.count} categories, {_short([(type(value).__name__, value) for value in self.values])}"
 
     def of(self, column: pa.Array) -> pa.Array:
-        """The cell of each value of a column."""
+        """Return the cell of each value of a column."""
         plain = keys.plain(column)
         if pa.types.is_null(plain.type):
             return pa.nulls(len(plain), pa.int32())
@@ -140,21 +140,21 @@ class TreeLevel:
 
     @property
     def count(self) -> int:
-        """How many cells there are."""
+        """Return the number of cells."""
         return int(self.branching**self.level)
 
     @functools.cached_property
     def finest(self) -> "TreeLevel":
-        """The leaves, from which every level can be computed."""
+        """Return the leaves, from which every level can be computed."""
         return dataclasses.replace(self, level=self.depth)
 
     @property
     def name(self) -> str:
-        """The cells in words, the same for the same cells only."""
+        """Return the cells in words, the same for the same cells only."""
         return f"tree [{self.low!r}, {self.high!r}] {self.branching}^{self.level} of {self.depth}"
 
     def of(self, column: pa.Array) -> pa.Array:
-        """The cell of each value of a column of numbers."""
+        """Return the cell of each value of a column of numbers."""
         values, nulls = numbers_and_nulls(column)
         # Halves, so that a range of almost all numbers does not overflow.
         part = (np.clip(values, self.low, self.high) / 2 - self.low / 2) / (self.high / 2 - self.low / 2)
@@ -179,21 +179,21 @@ class Sides:
 
     @property
     def count(self) -> int:
-        """How many cells there are."""
+        """Return the number of cells."""
         return 3
 
     @property
     def finest(self) -> "Sides":
-        """The cells from which these can be computed."""
+        """Return the cells from which these can be computed."""
         return self
 
     @property
     def name(self) -> str:
-        """The cells in words."""
+        """Return the cells in words."""
         return f"below, within and above [{self.low!r}, {self.high!r}]"
 
     def of(self, column: pa.Array) -> pa.Array:
-        """The cell of each value of a column of numbers."""
+        """Return the cell of each value of a column of numbers."""
         values, nulls = numbers_and_nulls(column)
         sides = 1 + (values > self.high).astype(np.int32) - (values < self.low).astype(np.int32)
         return pa.array(sides.astype(np.int32), mask=nulls)
@@ -207,5 +207,5 @@ Cells = Bins | Categories | TreeLevel | Around | Points | Sides
 
 
 def _short(declared: Sequence[object]) -> str:
-    """What tells long declarations apart."""
+    """Return a short digest that distinguishes long declarations."""
     return hashlib.sha256(repr(list(declared)).encode()).hexdigest()[:16]

@@ -20,11 +20,15 @@ COEFFICIENT_BITS = 16
 """Coefficients of noise are whole numbers of 2**-16 (noise.correlation)."""
 
 LEAST_MULTIPLIER = Fraction(1, 64)
-"""Of the noise of a sum over the norm of its vectors."""
+"""The least noise multiplier: the noise of a sum over the norm of its vectors."""
 
 
 def fits(size: int, multiplier: Fraction) -> bool:
-    """Whether vectors of so many coordinates can be summed on the fine lattice: rounding is to be less than half of a vector.
+    """Return True if rounding on the fine lattice is less than half of a vector of so many coordinates.
+
+    Args:
+        size: coordinates of a vector.
+        multiplier: the noise of a sum over the norm of its vectors.
 
     >>> fits(89, Fraction(34)), fits(2**25, Fraction(2000))
     (True, False)
@@ -71,11 +75,11 @@ class ClippedVectors:
 
     @property
     def squares(self) -> Fraction:
-        """What all sums together cost, in what the one with the most noise costs: the sum of the squares of the parts."""
+        """Return the sum of the squares of the parts: the cost of all sums in costs of the one with the most noise."""
         return self._together(self.parts or (Fraction(1),), Fraction(0))
 
     def together(self, steps: int, rounding: Fraction) -> Fraction:
-        """The square of how far one unit moves all sums together, in steps of the noise that each draws anew.
+        """Return the square of how far one unit moves all sums together, in steps of the noise that each draws anew.
 
         The noise of earlier sums follows from what was published and what their units add: where a unit comes or leaves, it moves
         later sums too, and is rounded anew in each (docs/proofs/correlated_noise.md).
@@ -93,28 +97,28 @@ class ClippedVectors:
         return self._together([Fraction(own) for own in self.steps_of_sums(steps)], rounding)
 
     def _together(self, norms: Sequence[Fraction], rounding: Fraction) -> Fraction:
-        """The same for the norm in each sum; one norm, where it is the same in all, however many there are."""
+        """Return `together` for the norm in each sum; a single norm counts for all sums."""
         apart = self.separation or 1
         full = self._reached(len(self.coefficients), rounding)
-        found = []
+        columns = []
         for first in range(min(apart, self.times)):
             # Only its last sum can have fewer sums after it than there are coefficients: a unit's sums are further apart.
             last = first + (self.times - 1 - first) // apart * apart
             cut = self._reached(min(len(self.coefficients), self.times - 1 - last), rounding)
             if len(norms) == 1:
-                found.append((last - first) // apart * full(norms[0]) + cut(norms[0]))
+                columns.append((last - first) // apart * full(norms[0]) + cut(norms[0]))
             else:
-                found.append(sum((full(norms[at]) for at in range(first, last, apart)), cut(norms[last])))
-        return max(found)
+                columns.append(sum((full(norms[at]) for at in range(first, last, apart)), cut(norms[last])))
+        return max(columns)
 
     def _reached(self, sums: int, rounding: Fraction) -> Callable[[Fraction], Fraction]:
-        """What a unit's vector costs, by its norm, if it moves so many sums after its own, and is rounded in each."""
+        """Return a function from the norm of a unit's vector to its cost, if it moves so many later sums, rounded in each."""
         whole = [Fraction(each, 1 << COEFFICIENT_BITS) for each in self.coefficients[:sums]]
         squares, linear = sum((each * each for each in whole), Fraction(1)), sum(whole, Fraction(0))
         return lambda norm: norm * norm * squares + 2 * norm * rounding * linear + sums * rounding * rounding
 
     def steps_of_sums(self, steps: int) -> tuple[int, ...]:
-        """The norm of a unit's vector in steps of the noise, sum by sum: less noise is a longer vector beside the same noise.
+        """Return the norm of a unit's vector in steps of the noise, sum by sum. With less noise, the norm has more steps.
 
         Args:
             steps: of the sum with the most noise.
@@ -126,12 +130,12 @@ class ClippedVectors:
 
     @property
     def width(self) -> int:
-        """How many integers one sum has."""
+        """Return the number of integers of one sum."""
         return self.size
 
     @property
     def name(self) -> str:
-        """A name that two descriptions share only if they are the same."""
+        """Return a name that two descriptions share only if they are the same."""
         over = "" if self.rate == 1 else f" over a sample of {self.rate!r} of the units"
         if self.separation is not None:
             over = f" over one of {self.separation} groups of units"
@@ -143,6 +147,6 @@ class ClippedVectors:
 
     @property
     def shape(self) -> Shape:
-        """How far one unit moves all sums together, where each takes all units: by an L2 norm of sqrt(times) units of change."""
+        """Return how far one unit moves all sums together, if each takes all units: an L2 norm of sqrt(times) units of change."""
         whole = math.ceil(self.squares)
         return Shape(unit=1 << 40, coordinates=self.size * self.times, per_coordinate=1, in_total=whole)

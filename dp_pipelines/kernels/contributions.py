@@ -1,7 +1,7 @@
 """Bounding applied to the wire form: a batch before the shuffle, all rows of a shard after it, by the same law.
 
-In: a wire table (kernels.layout). Out: the kept rows, as positions with their partitions, or as a smaller wire table that
-stands for the same contributions. Holds: `reduce` then `bound` keeps what `bound` alone keeps; a unit's summands of clipped
+In: a wire table (kernels.layout). Out: the kept rows, as positions with their partitions, or as a smaller wire table with
+the same contributions. Holds: `reduce` then `bound` keeps what `bound` alone keeps; a unit's summands of clipped
 sums travel whole.
 """
 
@@ -84,19 +84,19 @@ def bound(wire: pa.Table, layout: Layout, salt: int) -> Contributions:
 
 
 def reduce(wire: pa.Table, layout: Layout, salt: int) -> pa.Table:
-    """A smaller wire table with the same kept contributions.
+    """Return a smaller wire table with the same kept contributions.
 
     The first kept row of each (unit, partition) carries the summands and different values of all its rows, the others none.
     """
-    kept = bound(wire, layout, salt)
-    bounded = kept.bounded
+    bounded_rows = bound(wire, layout, salt)
+    bounded = bounded_rows.bounded
     reduced = gather.take_rows(wire, bounded.rows)
     for i in range(len(layout.summands)):
         carried = np.zeros(len(bounded.rows), np.int64)
         carried[bounded.starts] = sums_of_pairs(wire, bounded, i)
         reduced = reduced.set_column(reduced.schema.get_field_index(f"s{i}"), f"s{i}", pa.array(carried))
     for i in range(len(layout.distinct)):
-        pairs, values = different_values(wire, layout, kept, i)
+        pairs, values = different_values(wire, layout, bounded_rows, i)
         lists = distinct.listed(bounded.starts[pairs], values, len(bounded.rows))
         reduced = reduced.set_column(reduced.schema.get_field_index(f"d{i}"), f"d{i}", lists)
     for i in range(len(layout.vectors)):
@@ -110,7 +110,7 @@ def reduce(wire: pa.Table, layout: Layout, salt: int) -> pa.Table:
 
 
 def different_values(wire: pa.Table, layout: Layout, kept: Contributions, index: int) -> tuple[Codes, pa.Array]:
-    """The different values of a column in each kept (unit, partition), of which the bound leaves the first by keyed hash.
+    """Return the different values of a column in each kept (unit, partition), of which the bound leaves the first by keyed hash.
 
     Returns:
         places among the kept pairs, rising, and the values.
@@ -125,7 +125,7 @@ def different_values(wire: pa.Table, layout: Layout, kept: Contributions, index:
 
 
 def rows_of_pairs(bounded: Bounded) -> tuple[Positions, Positions]:
-    """All rows of the kept (unit, partition) pairs, pair by pair, and where in them each pair begins."""
+    """Return all rows of the kept (unit, partition) pairs, pair by pair, and where in them each pair begins."""
     assert bounded.pair_of_row is not None, "rows in all are not bounded beside sums of vectors"
     inside = np.flatnonzero(bounded.pair_of_row >= 0)
     pairs = bounded.pair_of_row[inside]
@@ -135,7 +135,7 @@ def rows_of_pairs(bounded: Bounded) -> tuple[Positions, Positions]:
 
 
 def sums_of_pairs(wire: pa.Table, bounded: Bounded, summand: int) -> Codes:
-    """Sums of a summand over all rows of each kept (unit, partition) of a batch of at most 2**20 rows: exact in int64."""
+    """Return sums of a summand over all rows of each kept (unit, partition) of a batch of at most 2**20 rows: exact in int64."""
     values = keys.one_array(wire.column(f"s{summand}")).to_numpy()
     assert bounded.pair_of_row is not None
     inside = bounded.pair_of_row >= 0
@@ -145,7 +145,7 @@ def sums_of_pairs(wire: pa.Table, bounded: Bounded, summand: int) -> Codes:
 
 
 def reduce_frequent(wire: pa.Table, layout: Layout, salt: int) -> list[Hashed]:
-    """The same contributions, those of the units with more than `FREQUENT` rows reduced.
+    """Return the same contributions, those of the units with more than `FREQUENT` rows reduced.
 
     Whether a unit is reduced depends on that unit's rows alone, so no other unit's rows can make one unit's travel in full.
 
@@ -161,7 +161,7 @@ def reduce_frequent(wire: pa.Table, layout: Layout, salt: int) -> list[Hashed]:
 
 
 def together(parts: Sequence[Hashed]) -> Hashed:
-    """Rows of several tables of one schema as one table."""
+    """Join several parts, tables of one schema with their hashes, into one."""
     if len(parts) == 1:
         return parts[0]
     all_of = [np.ones(part.wire.num_rows, np.bool_) if part.travels is None else part.travels for part in parts]
@@ -170,12 +170,12 @@ def together(parts: Sequence[Hashed]) -> Hashed:
 
 
 def unit_hashes(wire: pa.Table, layout: Layout, salt: int) -> Words:
-    """The keyed hash of the unit of each row."""
+    """Return the keyed hash of the unit of each row."""
     return hashing.hash_columns([keys.one_array(wire.column(name)) for name in layout.unit_names], salt)
 
 
 def frequent_rows(wire: pa.Table, layout: Layout, hashes: Words) -> Flags:
-    """Which rows are of a unit that has more than `FREQUENT` rows in the table, by the hash of each row's unit."""
+    """Return True for rows of a unit that has more than `FREQUENT` rows in the table, by the hash of each row's unit."""
     if wire.num_rows <= FREQUENT:
         return np.zeros(wire.num_rows, np.bool_)
     buckets = (hashes >> np.uint64(64 - BUCKET_BITS)).view(np.int64)
@@ -200,7 +200,7 @@ def _row_order(wire: pa.Table, layout: Layout, partitions: Keys, pair_hashes: Wo
 
     def ranks(positions: Positions) -> Codes:
         of_partition = partitions.ranks()[partitions.codes[positions]]
-        # Rows that share a row id are told apart by their values all the same, never by their place.
+        # Rows with the same row id are still ordered by their values, never by their place.
         rows = keys.dense([pa.array(of_partition), *content(positions, [*layout.content_names, *layout.value_names])])
         return rows.ranks()[rows.codes]
 

@@ -46,7 +46,7 @@ def check_values(kind: pa.DataType, column: str) -> None:
 
 
 def one_each(column: pa.Array | pa.ChunkedArray) -> pa.ListArray:
-    """For each row the list of its one value, empty where there is none.
+    """Return for each row the list of its one value, empty for a null.
 
     >>> one_each(pa.array(["a", None])).to_pylist()
     [['a'], []]
@@ -58,7 +58,7 @@ def one_each(column: pa.Array | pa.ChunkedArray) -> pa.ListArray:
 
 
 def flat(lists: pa.ListArray | pa.ChunkedArray) -> tuple[Codes, pa.Array]:
-    """All values of some lists, and for each the place of its list.
+    """Return all values of some lists, and for each the place of its list.
 
     >>> rows, values = flat(pa.array([["a", "b"], [], ["a"]]))
     >>> rows.tolist(), values.to_pylist()
@@ -72,7 +72,7 @@ def flat(lists: pa.ListArray | pa.ChunkedArray) -> tuple[Codes, pa.Array]:
 
 
 def listed(groups: Codes, values: pa.Array, size: int) -> pa.ListArray:
-    """One list for each group below `size`; `groups` rise.
+    """Return one list for each group below `size`; `groups` rise.
 
     >>> listed(np.array([0, 0, 2]), pa.array([7, 8, 9]), 3).to_pylist()
     [[7, 8], [], [9]]
@@ -82,7 +82,7 @@ def listed(groups: Codes, values: pa.Array, size: int) -> pa.ListArray:
 
 
 def each_once(groups: Codes, values: pa.Array) -> tuple[Codes, pa.Array]:
-    """Each value of a group once; groups rise.
+    """Return each value of a group once; groups rise.
 
     >>> groups, values = each_once(np.array([1, 0, 1]), pa.array(["a", "b", "a"]))
     >>> groups.tolist(), values.to_pylist()
@@ -96,7 +96,7 @@ def each_once(groups: Codes, values: pa.Array) -> tuple[Codes, pa.Array]:
 
 
 def least(groups: Codes, hashes: Words, values: pa.Array, most: int) -> tuple[Codes, pa.Array]:
-    """Of each group at most `most` different values: those with the smallest hashes.
+    """Return at most `most` different values of each group: those with the smallest hashes.
 
     Args:
         groups: of each value.
@@ -115,5 +115,5 @@ def least(groups: Codes, hashes: Words, values: pa.Array, most: int) -> tuple[Co
         different = keys.dense([values])
         order = np.lexsort((different.ranks()[different.codes], by_hash, groups))
     begins = np.searchsorted(groups[order], groups[order], side="left")
-    kept = order[np.arange(len(order)) - begins < most]
-    return groups[kept], gather.take(values, kept)
+    chosen = order[np.arange(len(order)) - begins < most]
+    return groups[chosen], gather.take(values, chosen)

@@ -42,21 +42,21 @@ class Points:
 
     @property
     def count(self) -> int:
-        """How many points there are."""
+        """Return the number of points."""
         return self.steps + 1
 
     @property
     def finest(self) -> "Points":
-        """The cells from which these can be computed: counts do not depend on how many values there should be."""
+        """Return the cells from which these can be computed: counts do not depend on how many values there should be."""
         return dataclasses.replace(self, numbers=0)
 
     @property
     def name(self) -> str:
-        """The points in words, the same for the same points only."""
+        """Return the points in words, the same for the same points only."""
         return f"{self.steps} steps of [{self.low!r}, {self.high!r}], {self.numbers} values"
 
     def of(self, column: pa.Array) -> pa.Array:
-        """The point nearest to each value of a column of numbers."""
+        """Return the point nearest to each value of a column of numbers."""
         values, nulls = numbers_and_nulls(column)
         # Halves, so that a range of almost all numbers does not overflow.
         part = (np.clip(values, self.low, self.high) / 2 - self.low / 2) / (self.high / 2 - self.low / 2)
@@ -64,13 +64,13 @@ class Points:
         return pa.array(cells, mask=nulls)
 
     def check(self, kind: pa.DataType, column: str) -> None:
-        """Refuse columns that are no numbers. Errors as for `column_types.check_value_type`."""
+        """Refuse columns other than numbers. Errors as for `column_types.check_value_type`."""
         check_value_type(kind, column)
 
     def middle(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Exactly `numbers` values of a partition, rising: the middle ones of more; of fewer, all with ends of the range beside.
+        """Return exactly `numbers` values of a partition, rising: the middle ones, filled up with ends of the range.
 
-        Below the values of a partition stand as many of the lowest point as are wanted, and above them of the highest.
+        If there are fewer values, lowest points are added below them and highest points above them.
 
         Args:
             counts: of each point.
@@ -86,6 +86,6 @@ class Points:
         return np.minimum(places, self.steps)
 
     def value(self, part: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The number at a part of the way from the lowest to the highest point."""
-        found: NDArray[np.float64] = np.clip(self.low * (1 - part) + self.high * part, self.low, self.high)
-        return found
+        """Return the number at a part of the way from the lowest to the highest point."""
+        values: NDArray[np.float64] = np.clip(self.low * (1 - part) + self.high * part, self.low, self.high)
+        return values

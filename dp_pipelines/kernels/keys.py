@@ -2,8 +2,8 @@
 
 In: Arrow columns of any type that a real Parquet file has. Out: plain columns, dense codes (equal codes if and only if equal
 keys) and keyed 64-bit hashes. Holds: identity is decided by whole keys, or by a 256-bit digest of a text of more than 64 bytes
-(`kernels.columns.long_text`), never by a 64-bit hash; -0.0 is 0.0, NaN is null, text that is not valid UTF-8 is null; integers of all
-widths hash by their value. Floats cannot partition (their equality is an accident of arithmetic) and may be units, where data
+(`kernels.columns.long_text`), never by a 64-bit hash; -0.0 is 0.0, NaN is null, text that is not valid UTF-8 is null; integers of
+all widths hash by their value. Floats cannot partition (their equality is an accident of arithmetic) and may be units, where data
 frames turn integers with nulls into floats. Not covered: Unicode normalisation (two spellings of a character are two keys).
 """
 
@@ -27,7 +27,7 @@ VALIDATED = 2**10
 
 
 def plain_type(data_type: pa.DataType) -> pa.DataType:
-    """The type under which a column is grouped and published: dictionaries, views and large layouts become plain.
+    """Return the type under which a column is grouped and published: dictionaries, views and large layouts become plain.
 
     >>> str(plain_type(pa.dictionary(pa.int8(), pa.large_string())))
     'string'
@@ -73,7 +73,7 @@ def check_key_type(data_type: pa.DataType, column: str, *, partition: bool) -> N
 
 
 def plain(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """One array of plain type, canonical in each value; with offsets of 64 bits where its texts are too many bytes for 32.
+    """Return one array of plain type, canonical in each value; with offsets of 64 bits where its texts are too many bytes for 32.
 
     >>> plain(pa.array([0.0, -0.0, float("nan")])).to_pylist()
     [0.0, 0.0, None]
@@ -93,7 +93,7 @@ def plain(column: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 
 def _plain_floats(column: pa.Array) -> pa.Array:
-    """Floats with null for NaN and 0.0 for -0.0."""
+    """Return floats with null for NaN and 0.0 for -0.0."""
     kind = column.type
     if len(column) and not column.null_count:
         numbers = column.to_numpy() + 0.0
@@ -104,7 +104,7 @@ def _plain_floats(column: pa.Array) -> pa.Array:
 
 
 def comparable(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """As `plain`, but a text of more than 64 bytes is its digest: for values that are compared and never published.
+    """Return a column as `plain` does, with digests of texts of more than 64 bytes: to compare values, never to publish them.
 
     >>> len(comparable(pa.array(["a" * 5000]))[0].as_py())
     65
@@ -113,7 +113,7 @@ def comparable(column: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 
 def plain_unit(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """One array for a privacy unit: as `comparable`, but text as its bytes, and integers in 32 bits where all fit.
+    """Return one array for a privacy unit: as `comparable`, but text as its bytes, and integers in 32 bits where all fit.
 
     A unit is never published, so that its bytes need not be text.
 
@@ -131,7 +131,7 @@ def plain_unit(column: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 
 def encoded(column: pa.Array | pa.ChunkedArray, texts: Texts | None = None) -> pa.Array:
-    """One dictionary-encoded array of plain type for a partition, with a dictionary that has neither doubles nor nulls.
+    """Return a dictionary-encoded array of plain type for a partition; its dictionary has no doubles or nulls.
 
     Canonical values are made of the dictionary alone, since the rows of a partition column repeat. A text of more than 64
     bytes is its digest; one of more than `LONGEST_KEY` bytes is null.
@@ -160,7 +160,7 @@ def encoded(column: pa.Array | pa.ChunkedArray, texts: Texts | None = None) -> p
 
 
 def null_unless(column: pa.Array, mask: NDArray[np.bool_]) -> pa.Array:
-    """An encoded column, null where a mask is false.
+    """Return an encoded column, null where a mask is false.
 
     >>> null_unless(encoded(pa.array(["a", "b"])), np.array([False, True])).to_pylist()
     [None, 'b']
@@ -178,7 +178,7 @@ def _short(
     texts: Texts | None = None,
     longest: int | None = None,
 ) -> pa.Array | pa.ChunkedArray:
-    """A column with a digest for each long text, piece by piece: joined first, its texts might be too many bytes."""
+    """Return a column with a digest for each long text, piece by piece: joined first, its texts might be too many bytes."""
 
     def short(values: pa.Array) -> pa.Array:
         values = _plain_text(values)
@@ -195,7 +195,7 @@ def _short(
 
 
 def with_values(column: pa.Array | pa.ChunkedArray, change: Callable[[pa.Array], pa.Array]) -> pa.Array:
-    """A column of text or bytes, as bytes, with its values changed: piece by piece, each entry of a dictionary once.
+    """Return a column of text or bytes, as bytes, with its values changed: piece by piece, each entry of a dictionary once.
 
     Args:
         column: of any kind of text.
@@ -208,12 +208,12 @@ def with_values(column: pa.Array | pa.ChunkedArray, change: Callable[[pa.Array],
 
     chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
     pieces = [_of_values(chunk, changed) for chunk in chunks] or [_of_values(one_array(column), changed)]
-    found = one_array(pa.chunked_array(pieces))
-    return gather.decoded(found) if pa.types.is_dictionary(found.type) else found
+    joined = one_array(pa.chunked_array(pieces))
+    return gather.decoded(joined) if pa.types.is_dictionary(joined.type) else joined
 
 
 def _of_values(column: pa.Array, change: Callable[[pa.Array], pa.Array]) -> pa.Array:
-    """An array with its values changed; those of a dictionary alone where it has one."""
+    """Return an array with its values changed; those of a dictionary alone where it has one."""
     if isinstance(column.type, pa.BaseExtensionType):
         return _of_values(column.storage, change)
     if not pa.types.is_dictionary(column.type):
@@ -222,7 +222,7 @@ def _of_values(column: pa.Array, change: Callable[[pa.Array], pa.Array]) -> pa.A
 
 
 def _plain_text(values: pa.Array) -> pa.Array:
-    """Text or bytes with offsets of 32 bits where they suffice; not of the kind that Arrow calls views."""
+    """Return text or bytes with offsets of 32 bits where they suffice; not of the kind that Arrow calls views."""
     if pa.types.is_string_view(values.type):
         values = values.cast(pa.large_string())
     elif pa.types.is_binary_view(values.type):
@@ -245,7 +245,7 @@ def _bytes_type(kind: pa.DataType) -> pa.DataType:
 
 
 def is_text(kind: pa.DataType) -> bool:
-    """Whether a type is text, plain or dictionary-encoded.
+    """Return True if a type is text, plain or dictionary-encoded.
 
     >>> is_text(pa.dictionary(pa.int8(), pa.string()))
     True
@@ -269,11 +269,11 @@ class Keys:
         return len(self.columns[0])
 
     def hashes(self, salt: int) -> hashing.Words:
-        """The keyed hash of each code."""
+        """Return the keyed hash of each code."""
         return hashing.hash_columns(self.columns, salt)
 
     def ranks(self) -> Codes:
-        """The place of each code in an order of the keys themselves, which no batch or process changes."""
+        """Return the place of each code in an order of the keys themselves, which no batch or process changes."""
         ordered = pa.table(list(self.columns), names=[str(i) for i in range(len(self.columns))])
         by = [(name, "ascending") for name in ordered.column_names]
         ranks = np.empty(len(self), np.int64)
@@ -282,7 +282,7 @@ class Keys:
 
 
 def dense(columns: Sequence[pa.Array]) -> Keys:
-    """Dense codes of exact keys.
+    """Return dense codes of exact keys.
 
     Args:
         columns: plain arrays (or dictionaries without doubles) of equal length.
@@ -303,7 +303,7 @@ def dense(columns: Sequence[pa.Array]) -> Keys:
 
 
 def codes_and_values(column: pa.Array) -> tuple[Codes, pa.Array]:
-    """A code for each row, and the value of each code, which has no doubles; null has a code like others.
+    """Return a code for each row, and the value of each code, which has no doubles; null has a code like others.
 
     Args:
         column: plain, or a dictionary without doubles.
@@ -321,7 +321,7 @@ def codes_and_values(column: pa.Array) -> tuple[Codes, pa.Array]:
 
 
 def equal_values(column: pa.Array, positions: Codes, others: Codes) -> NDArray[np.bool_]:
-    """Whether the value at each position is certainly the one at another position; two nulls are equal, two NaNs are not.
+    """Return True if the value at each position is certainly the one at another position. Two nulls are equal, two NaNs are not.
 
     >>> equal_values(pa.array([1, 2, None, None, 1]), np.array([0, 0, 2, 2]), np.array([4, 1, 3, 0])).tolist()
     [True, False, True, False]
@@ -354,7 +354,7 @@ def _is_bytes(kind: pa.DataType) -> bool:
 
 
 def _valid_text(column: pa.Array) -> pa.Array:
-    """Text with null for what is not UTF-8; bytes as they are."""
+    """Return text with null for invalid UTF-8; bytes unchanged."""
     if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)) or _is_valid(column):
         return column
     pieces = [column[begin : begin + VALIDATED] for begin in range(0, len(column), VALIDATED)]

@@ -29,7 +29,7 @@ SUMMAND_BITS = 24
 SUMMAND_HEADROOM_BITS = 16
 
 LARGEST_POWER = 1000
-"""Of two, up and down, that a float64 holds with room to spare."""
+"""The largest power of two, up and down, that a float64 certainly holds."""
 
 SMALLEST = 2.0**-1000
 """Below this size of a range a lattice step would be no float64 any more."""
@@ -42,13 +42,13 @@ Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 
 Through = Callable[[Floats], Floats]
-"""What is made of each value before it is clamped: a rising function of one number alone, the same in every place of every array
-on every machine, so of operations that IEEE 754 rounds (`np.sqrt`, not `np.log`). A module holds it under the name by which it
-travels, and by which statistics are told apart."""
+"""A function that is applied to each value before clamping: a rising function of one number alone, the same in every place of
+every array on every machine, so of operations that IEEE 754 rounds (`np.sqrt`, not `np.log`). A module holds it under the name
+by which it travels, and by which statistics are distinguished."""
 
 
 def logarithms(values: Floats) -> Floats:
-    """The natural logarithm of each value, to some units in the last place; of zero and what is negative that of 2**-1074.
+    """Return the natural logarithm of each value, to some units in the last place; that of 2**-1074 for values up to 0.
 
     From sums, products and quotients alone: libraries and vector units differ in the last bits of their own.
 
@@ -70,7 +70,7 @@ def logarithms(values: Floats) -> Floats:
 
 
 def _named(through: Through) -> str:
-    """The name under which a module holds a function.
+    """Return the name under which a module holds a function.
 
     Raises:
         ValueError: none does, so that workers would not find it, and two such functions could share a name.
@@ -83,14 +83,14 @@ def _named(through: Through) -> str:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Lattice:
-    """The integers that stand for values clamped to [low, high]: `round((value - centre) * 2**exponent)`.
+    """The integers for values clamped to [low, high]: `round((value - centre) * 2**exponent)`.
 
     Args:
-        low, high: bounds of the clamp, finite, low <= high; with `through`, of what it makes of the values.
+        low, high: bounds of the clamp, finite, low <= high; with `through`, bounds of its results.
         centre: subtracted before scaling; the middle of the range for centred sums, else 0.
         square: whether the lattice is for squares of (value - centre) instead, less `square_centre`.
         square_centre: subtracted from the squares before scaling.
-        through: what is made of each value first, e.g. `logarithms`; all else here is about what it gives. None: nothing.
+        through: applied to each value first, e.g. `logarithms`; all else here is about its results. None: values are unchanged.
 
     >>> lattice = Lattice.for_values(0.0, 200.0)
     >>> lattice.largest * lattice.step
@@ -107,7 +107,7 @@ class Lattice:
 
     @classmethod
     def for_values(cls, low: float, high: float, *, centred: bool = False, through: Through | None = None) -> "Lattice":
-        """The lattice of clamped values, or of what a rising function makes of values between `low` and `high`."""
+        """Return the lattice of clamped values, or of the results of a rising function between `low` and `high`."""
         if through is not None:
             _named(through)
             low, high = through(np.array([low, high])).tolist()
@@ -117,7 +117,7 @@ class Lattice:
 
     @classmethod
     def for_squares(cls, low: float, high: float, *, centred: bool = False) -> "Lattice":
-        """The lattice of squares: of the values, or of their distances from the middle less half the largest square."""
+        """Return the lattice of squares: of the values, or of their distances from the middle less half the largest square."""
         centre = low / 2 + high / 2 if centred else 0.0
         half_width = max(abs(low - centre), abs(high - centre))
         largest = half_width * half_width
@@ -137,39 +137,39 @@ class Lattice:
 
     @property
     def step(self) -> float:
-        """The width of one lattice step in units of the value (or of its square)."""
+        """Return the width of one lattice step in units of the value (or of its square)."""
         return math.ldexp(1.0, -self.exponent)
 
     @property
     def offset(self) -> float:
-        """What one row's lattice value leaves out: the centre of the values, or of the squares."""
+        """Return the part of a row that its lattice value leaves out: the centre of the values, or of the squares."""
         return self.square_centre if self.square else self.centre
 
     @property
     def centre_used(self) -> bool:
-        """Whether values are counted from the middle of their range."""
+        """Return True if values are counted from the middle of their range."""
         return self.centre != 0.0 or self.square_centre != 0.0
 
     @property
     def form(self) -> str:
-        """What is added up, in a word; a function that is not of this module with the module that holds it."""
+        """Return the name of the summed quantity; for a function of another module, with the module's name."""
         if self.through is None:
             return "squares" if self.square else "values"
         return _named(self.through)
 
     @property
     def lowest(self) -> int:
-        """The smallest integer that a row can have."""
+        """Return the smallest integer that a row can have."""
         return self.__ends()[0]
 
     @property
     def highest(self) -> int:
-        """The largest integer that a row can have."""
+        """Return the largest integer that a row can have."""
         return self.__ends()[1]
 
     @property
     def largest(self) -> int:
-        """The largest magnitude of a row's integer: the sensitivity of a sum to one row."""
+        """Return the largest magnitude of a row's integer: the sensitivity of a sum to one row."""
         return max(abs(self.lowest), abs(self.highest))
 
     def __ends(self) -> tuple[int, int]:
@@ -182,7 +182,7 @@ class Lattice:
         return round(math.ldexp(ends[0], self.exponent)), round(math.ldexp(ends[1], self.exponent))
 
     def integers(self, values: Floats) -> Integers:
-        """The lattice values of numbers that hold no NaN.
+        """Return the lattice values of numbers that hold no NaN.
 
         Args:
             values: float64, any shape of one dimension; infinities clamp.
@@ -217,7 +217,7 @@ class SummandLattice:
 
     @classmethod
     def for_sums(cls, low: float, high: float) -> "SummandLattice":
-        """The lattice of summands for sums clipped to [low, high]."""
+        """Return the lattice of summands for sums clipped to [low, high]."""
         magnitude = max(abs(low), abs(high))
         if not (SMALLEST < magnitude < 2.0**1000):
             raise RequestError(
@@ -229,26 +229,26 @@ class SummandLattice:
 
     @property
     def step(self) -> float:
-        """The width of one lattice step in units of the value."""
+        """Return the width of one lattice step in units of the value."""
         return math.ldexp(1.0, -self.exponent)
 
     @property
     def offset(self) -> float:
-        """Sums are never centred."""
+        """Return 0: sums are never centred."""
         return 0.0
 
     @property
     def clip_bounds(self) -> tuple[int, int]:
-        """The integer bounds of a unit's sum in one partition."""
+        """Return the integer bounds of a unit's sum in one partition."""
         return round(math.ldexp(self.low, self.exponent)), round(math.ldexp(self.high, self.exponent))
 
     @property
     def largest(self) -> int:
-        """The largest magnitude of one unit's clipped sum."""
+        """Return the largest magnitude of one unit's clipped sum."""
         return max(abs(bound) for bound in self.clip_bounds)
 
     def integers(self, values: Floats) -> Integers:
-        """The lattice values of summands that hold no NaN; int64 of magnitude at most 2**(24 + 16)."""
+        """Return the lattice values of summands that hold no NaN; int64 of magnitude at most 2**(24 + 16)."""
         bound = 2.0 ** (SUMMAND_BITS + SUMMAND_HEADROOM_BITS)
         with np.errstate(over="ignore"):
             scaled = np.rint(np.ldexp(values, self.exponent))
@@ -256,7 +256,7 @@ class SummandLattice:
 
 
 def numbers_and_nulls(column: pa.Array) -> tuple[Floats, Flags | None]:
-    """One Arrow array of numbers as float64, and its nulls: null and NaN are null, and read as 0.0.
+    """Return one Arrow array of numbers as float64, and its nulls: null and NaN are null, and read as 0.0.
 
     Args:
         column: integers of any width, floats, decimals or booleans, possibly dictionary-encoded.
@@ -289,7 +289,7 @@ def numbers_and_nulls(column: pa.Array) -> tuple[Floats, Flags | None]:
 
 
 def coarse_words(high: Integers, low: Integers, *, shift: int, step: int) -> Integers:
-    """Totals high * 2**32 + low of any shape, rounded as `accumulate.Totals.coarse` rounds."""
+    """Round totals high * 2**32 + low of any shape as `accumulate.Totals.coarse` does."""
     if high.size == 0 or max(-int(high.min()), int(high.max())) < 1 << (29 - shift):
         fine = ((high << np.int64(32)) + low) << np.int64(shift)
         if step < 1 << 61:
@@ -300,7 +300,7 @@ def coarse_words(high: Integers, low: Integers, *, shift: int, step: int) -> Int
 
 
 def coarse_counts(counts: Integers, *, shift: int, step: int) -> Integers:
-    """Counts * 2**shift in units of `step`, rounded as `accumulate.Totals.coarse` rounds; any shape.
+    """Round counts * 2**shift in units of `step` as `accumulate.Totals.coarse` does; any shape.
 
     Counts above 2**40 are taken for 2**40, each by itself, which can only bring two of them closer.
     """

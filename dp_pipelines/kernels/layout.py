@@ -39,7 +39,7 @@ LARGEST_BATCH = 2**20
 
 @functools.cache
 def everything() -> pa.Array:
-    """The key on the wire where everything is one partition. It is never published.
+    """Return the key on the wire if everything is one partition. It is never published.
 
     No constant: making an Arrow array out of a list imports pandas, where it is installed, which takes a third of a second.
     """
@@ -48,13 +48,13 @@ def everything() -> pa.Array:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Layout:
-    """Which columns of a table play which part, and how contributions are bounded.
+    """The roles of the columns of a table, and the bounds on contributions.
 
     Args:
         units, partitions: names of source columns. No partition column: everything is one partition, with a constant key on the
             wire (`everything`).
         values: (column, lattice) of each sum over clamped values.
-        row_id: a column that tells rows of one unit apart, or None.
+        row_id: a column that distinguishes rows of one unit, or None.
         summands: (column, lattice) of each sum that is clipped per unit and partition.
         cells: (column, finest cells) of each statistic that counts rows by cell.
         distinct: (column, bound) of each statistic that counts different values; None: `max_rows_per_partition`.
@@ -91,21 +91,21 @@ class Layout:
 
     @property
     def unit_names(self) -> list[str]:
-        """Wire names of the unit's columns."""
+        """Return wire names of the unit's columns."""
         return [f"u{i}" for i in range(len(self.units))]
 
     @property
     def read_partitions(self) -> tuple[str, ...]:
-        """The partition columns that tables of events have."""
+        """Return the partition columns that tables of events have."""
         return self.partitions[:-1] if self.other else self.partitions
 
     @property
     def partition_names(self) -> list[str]:
-        """Wire names of the partition's columns."""
+        """Return wire names of the partition's columns."""
         return [f"p{i}" for i in range(len(self.partitions) or 1)]
 
     def wire_keys(self, table: pa.Table, texts: Texts | None = None) -> dict[str, pa.Array]:
-        """The partition columns of a table of events, by wire name. Arguments as for `wire`."""
+        """Return the partition columns of a table of events, by wire name. Arguments as for `wire`."""
         if not self.partitions:
             places = pa.array(np.zeros(table.num_rows, np.int16))
             return {"p0": pa.DictionaryArray.from_arrays(places, everything())}
@@ -115,7 +115,7 @@ class Layout:
         return self._with_other(columns) if self.other else columns
 
     def _with_other(self, columns: dict[str, pa.Array]) -> dict[str, pa.Array]:
-        """The same keys, null where they are not listed, and whether they are not."""
+        """Return the same keys, null if they are not listed, and a column that is True for those."""
         flag, rows = self.partition_names[-1], len(columns["p0"])
         places, listed = self.public_places(pa.table({**columns, flag: pa.array(np.zeros(rows, np.bool_))}))
         known = places < listed
@@ -126,23 +126,23 @@ class Layout:
 
     @property
     def listed(self) -> int:
-        """How many partitions are public; 0 where they are private."""
+        """Return the number of public partitions; 0 if they are private."""
         if self.public is None:
             return 0
         return len(self.public) if self.partitions else 1
 
     def listed_texts(self) -> Texts:
-        """The texts of long keys that are listed."""
+        """Return the texts of long keys that are listed."""
         return self.public.texts(self.partitions) if isinstance(self.public, ListedKeys) else {}
 
     @property
     def text_names(self) -> list[str]:
-        """Wire names of the columns in which a digest may stand for a long text that is published."""
+        """Return wire names of the columns in which a digest may replace a long text that is published."""
         return [] if self.public is not None else self.partition_names
 
     @property
     def content_names(self) -> list[str]:
-        """Wire names of the columns that tell rows of one unit and partition apart: the row id, or else the values.
+        """Return wire names of the columns that distinguish rows of one unit and partition: the row id, or else the values.
 
         Not the summands: they travel summed up (`contributions.reduce`), and which row carries them must not matter.
         """
@@ -150,18 +150,18 @@ class Layout:
 
     @property
     def value_names(self) -> list[str]:
-        """Wire names of the values, of the cells that they fall into, and of the features of second moments."""
+        """Return wire names of the values, of the cells that they fall into, and of the features of second moments."""
         names = [f"v{i}" for i in range(len(self.values))] + [f"c{i}" for i in range(len(self.cells))]
         names += [f"a{i}" for i in range(len(self.amounts))]
         return names + [name for moments in self.moments for name in self.feature_names(moments)]
 
     def feature_names(self, moments: Moments) -> list[str]:
-        """Wire names of the features of second moments."""
+        """Return wire names of the features of second moments."""
         before = sum(len(other.columns) for other in self.moments[: self.moments.index(moments)])
         return [f"x{before + i}" for i in range(len(moments.columns))]
 
     def wire(self, table: pa.Table, texts: Texts | None = None) -> pa.Table:
-        """The wire form of a table of events.
+        """Return the wire form of a table of events.
 
         Args:
             table: events.
@@ -200,7 +200,7 @@ class Layout:
         return wire if keep is None else gather.filter_rows(wire, keep)
 
     def kept_rows(self, wire: pa.Table) -> pa.Array | None:
-        """Which rows of a wire table have a unit and, with a public list, a partition of it; None: all."""
+        """Return True for rows of a wire table with a unit and, for a public list, a listed partition; None if all have them."""
         keep = None
         for name in self.unit_names:
             if wire.column(name).null_count:
@@ -217,7 +217,7 @@ class Layout:
         return keep
 
     def _may_be_listed(self, wire: pa.Table, listed: KeyFile) -> NDArray[np.bool_]:
-        """Which rows have a partition that may be in a list by its hash: each row by itself."""
+        """Return True for rows whose partition may be in a list by its hash. Each row is judged by itself."""
         mine = [keys.one_array(wire.column(name)) for name in self.partition_names]
         if len(mine) == 1 and pa.types.is_dictionary(mine[0].type):
             # Rows repeat their keys: each is looked up once, and a null as the last.
@@ -226,7 +226,7 @@ class Layout:
         return listed.may_hold(listed.hashes(mine))
 
     def listed_columns(self) -> list[pa.Array]:
-        """The public partitions as they were listed, in the types that the listed values have.
+        """Return the public partitions as they were listed, in the types that the listed values have.
 
         Raises:
             RequestError: where the values of a column are of different kinds.
@@ -235,7 +235,7 @@ class Layout:
         return self.public.arrays(self.partitions) if self.partitions else [everything()]
 
     def public_places(self, table: pa.Table) -> tuple[keys.Codes, int]:
-        """For each row, the place of its partition in the public list, or a number beyond it; and the list's length.
+        """Return for each row the place of its partition in the public list, or a number beyond it; and the list's length.
 
         Args:
             table: with columns p0..
@@ -260,7 +260,7 @@ class Layout:
 
 
 def _of_types(columns: Sequence[pa.Array], listed: KeyPlaces) -> list[pa.Array]:
-    """Canonical keys of the types of a list, as which a column of nulls alone counts too."""
+    """Return canonical keys of the types of a list; a column of nulls alone counts as of the listed type."""
     plain = [keys.plain(column) for column in columns]
     return [
         column.cast(of.type) if pa.types.is_null(column.type) else column

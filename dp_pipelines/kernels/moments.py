@@ -48,12 +48,12 @@ class Moments:
 
     @property
     def width(self) -> int:
-        """Entries of the upper triangle with its diagonal."""
+        """Return the number of entries of the upper triangle with its diagonal."""
         return len(self.columns) * (len(self.columns) + 1) // 2
 
     @property
     def name(self) -> str:
-        """The features in words."""
+        """Return the features in words."""
         if self.ranges is None:
             return f"{', '.join(map(repr, self.columns))}; l2 at most {self.max_norm!r}"
         return ", ".join(
@@ -62,14 +62,14 @@ class Moments:
 
     @property
     def scales(self) -> tuple[float, ...]:
-        """Lattice steps of one unit of each feature."""
+        """Return the lattice steps of one unit of each feature."""
         if self.ranges is None:
             assert self.max_norm is not None
             return (LARGEST / self.max_norm,) * len(self.columns)
         return tuple(LARGEST / max(abs(low), abs(high)) for low, high in self.ranges)
 
     def integers(self, columns: Sequence[pa.Array]) -> list[pa.Array]:
-        """The lattice values of the rows: int16, without nulls; a row with a null is zero throughout.
+        """Return the lattice values of the rows: int16, without nulls; a row with a null is zero throughout.
 
         >>> clamped = Moments(columns=("a", "b"), ranges=((0.0, 1.0), (-2.0, 2.0)))
         >>> [x.to_pylist() for x in clamped.integers([pa.array([5.0, 1.0]), pa.array([-1.0, None])])]
@@ -103,7 +103,7 @@ class Moments:
 
 
 def sums_of_products(rows: Matrix, codes: Integers, size: int) -> Integers:
-    """The sums of x_i x_j over rows, i <= j, by partition.
+    """Return the sums of x_i x_j over rows, i <= j, by partition.
 
     Args:
         rows: integers of at most `LARGEST`, one column a feature.

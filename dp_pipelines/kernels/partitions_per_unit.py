@@ -1,4 +1,4 @@
-"""How many partitions each privacy unit has, and how many rows in one of them: one row of each unit, made of its own rows.
+"""Numbers of partitions of each privacy unit, and of rows in one of them: one row for each unit, from its own rows.
 
 In: the wire rows of the units of a shard. Out: their units, each once, the number of different partitions, at most as many as the
 layout keeps, and the number of rows in the partition with the least keyed hash. Holds: a unit's row depends on that unit's rows
@@ -24,7 +24,7 @@ MOST_ROWS = 2**31 - 1
 
 
 def partitions_of_units(wire: pa.Table, layout: Layout, salt: int) -> pa.Table:
-    """One row for each unit.
+    """Return one row for each unit.
 
     Args:
         wire: all (reduced) wire rows of the units of a shard.

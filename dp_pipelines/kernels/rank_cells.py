@@ -36,22 +36,22 @@ class Around:
 
     @property
     def count(self) -> int:
-        """How many cells there are."""
+        """Return the number of cells."""
         return 2 * len(self.candidates) + 1
 
     @property
     def finest(self) -> "Around":
-        """The cells from which these can be computed: quantiles over the same candidates share their counts."""
+        """Return the cells from which these can be computed: quantiles over the same candidates share their counts."""
         return dataclasses.replace(self, part=0, whole=1)
 
     @property
     def name(self) -> str:
-        """The cells and the quantile in words."""
+        """Return the cells and the quantile in words."""
         short = hashlib.sha256(repr(self.candidates).encode()).hexdigest()[:16]
         return f"{len(self.candidates)} candidates, quantile {self.part}/{self.whole}, {short}"
 
     def of(self, column: pa.Array) -> pa.Array:
-        """The cell of each value of a column of numbers."""
+        """Return the cell of each value of a column of numbers."""
         values, nulls = numbers_and_nulls(column)
         edges = np.array(self.candidates)
         # Candidates below the value, and candidates at or below it: equal where it is none of them.
@@ -63,7 +63,7 @@ class Around:
         check_value_type(kind, column)
 
     def scores(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Minus the distance of each candidate's rank from the quantile, times `whole`.
+        """Return minus the distance of each candidate's rank from the quantile, times `whole`.
 
         That is -|(whole - part) less - part more|, of the values below and above the candidate.
 
@@ -73,9 +73,9 @@ class Around:
         >>> Around(candidates=(1.0, 5.0), part=1, whole=2).scores(np.array([[3, 0, 1, 2, 0]])).tolist()
         [[0, -4]]
         """
-        kept = np.minimum(counts, MOST_ROWS)
+        capped = np.minimum(counts, MOST_ROWS)
         # Sums of up to 2**17 cells of 2**40 would pass what scores may be: clipped again, monotonically.
-        upto = np.minimum(np.cumsum(kept, axis=1), MOST_ROWS)
-        onward = np.minimum(np.cumsum(kept[:, ::-1], axis=1)[:, ::-1], MOST_ROWS)
+        upto = np.minimum(np.cumsum(capped, axis=1), MOST_ROWS)
+        onward = np.minimum(np.cumsum(capped[:, ::-1], axis=1)[:, ::-1], MOST_ROWS)
         less, more = upto[:, 0:-1:2], onward[:, 2::2]
         return -np.abs((self.whole - self.part) * less - self.part * more)

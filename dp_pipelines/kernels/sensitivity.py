@@ -1,4 +1,4 @@
-"""How far one privacy unit moves a statistic: on its fine lattice, and in steps of the lattice of its release.
+"""Sensitivities of statistics: how far one privacy unit moves them, on the fine lattice and in steps of the release.
 
 In: whole numbers that a statistic declares. Out: `Shape` and, after coarse rounding, `LatticeSteps`. Holds: `steps` bounds the
 change of `floor((a + step // 2) / step)` in each coordinate, in number of coordinates, in L1 and in L2
@@ -12,7 +12,7 @@ from fractions import Fraction
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LatticeSteps:
-    """How one unit's rows can move a statistic on the lattice of its release.
+    """The most that one unit's rows can move a statistic on the lattice of its release.
 
     Args:
         l0: how many integers change.
@@ -29,14 +29,14 @@ class LatticeSteps:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Shape:
-    """How one privacy unit's rows can move a statistic, in units of `unit` fine lattice steps.
+    """The most that one privacy unit's rows can move a statistic, in units of `unit` fine lattice steps.
 
     Args:
         unit: fine lattice steps of one unit of change.
         coordinates: in how many integers the statistic can change (L0): partitions, times the coordinates of a vector.
         per_coordinate: units of change in one of them (Linf).
         in_total: units of change over all of them (L1).
-        squares: the square of the L2 norm of all change, in units; None: what `per_coordinate` and `in_total` leave, and
+        squares: the square of the L2 norm of all change, in units; None: it follows from `per_coordinate` and `in_total`, and
             changes that are whole units.
     """
 
@@ -48,12 +48,12 @@ class Shape:
 
     @property
     def l2_squared(self) -> int:
-        """The square of the L2 norm of all change, in units."""
+        """Return the square of the L2 norm of all change, in units."""
         # Hoelder: the squares add up to at most the largest times the sum.
         return self.per_coordinate * self.in_total if self.squares is None else self.squares
 
     def steps(self, step: int, *, joined: bool = False) -> LatticeSteps:
-        """The change in steps of `step` fine lattice steps.
+        """Return the change in steps of `step` fine lattice steps.
 
         Args:
             step: fine lattice steps.
@@ -84,7 +84,7 @@ class Shape:
         )
 
     def in_groups(self, most: int | None, groups: int | None) -> "Shape":
-        """The change of sums over groups of the integers that this is about (docs/proofs/rollup.md, lemma 1).
+        """Return the change of sums over groups of the integers that this is about (docs/proofs/rollup.md, lemma 1).
 
         Args:
             most: integers in one group, at most; None: any number.
@@ -103,7 +103,7 @@ class Shape:
         )
 
     def in_tables(self, times: int) -> "Shape":
-        """The change of several tables side by side, each of other rows of the unit (docs/proofs/parties.md, lemma 1).
+        """Return the change of several tables side by side, each of other rows of the unit (docs/proofs/parties.md, lemma 1).
 
         Args:
             times: in how many of them the unit may have rows.
@@ -118,11 +118,11 @@ class Shape:
 
     @property
     def joins(self) -> bool:
-        """Whether all of the change may fall on one integer, so that units of it are better rounded together."""
+        """Return True if all of the change may fall on one integer, so that units of it are better rounded together."""
         return self.squares is None and self.per_coordinate == self.in_total > 1
 
     def ideally(self, steps: int, units: int = 1) -> LatticeSteps:
-        """The change where so many units are so many steps exactly, and rounding adds nothing: to compare plans with.
+        """Return the change if so many units are so many steps exactly, and rounding adds nothing: to compare plans with.
 
         Args:
             steps: of the lattice of a release.
@@ -134,7 +134,7 @@ class Shape:
         return LatticeSteps(l0=self.coordinates, linf=linf, l1=l1, l2_squared=self.l2_squared * steps**2)
 
     def _joined(self, steps: Fraction) -> LatticeSteps:
-        """The change where one unit of it is so many steps, and rounding is to the next one (lemma 6c)."""
+        """Return the change if one unit of it is so many steps, and rounding is to the next one (lemma 6c)."""
         most = self.per_coordinate
         linf, l1 = math.ceil(most * steps), most * math.ceil(steps)
         l2_squared = linf**2
@@ -143,14 +143,14 @@ class Shape:
         return LatticeSteps(l0=self.coordinates, linf=linf, l1=l1, l2_squared=l2_squared)
 
     def rounding(self, law: str) -> float:
-        """How many steps a unit of change must have so that rounding to the release lattice may double it; 0: it cannot."""
+        """Return the number of steps of a unit of change below which rounding may double it; 0 if it cannot."""
         if self.squares is None:
             return 0.0
         return math.sqrt(self.coordinates / self.squares) if law == "gaussian" else self.coordinates / self.in_total
 
 
 def _root_above(square: int) -> int:
-    """The square root, rounded up.
+    """Return the square root, rounded up.
 
     >>> _root_above(16), _root_above(17)
     (4, 5)

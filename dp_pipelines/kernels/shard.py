@@ -1,8 +1,8 @@
-"""Which shard a privacy unit belongs to, a batch cut into shards, and the slices of a shard put together.
+"""Shards of privacy units: a batch is cut into shards, and the slices of a shard are put together.
 
 In: a wire table. Out: one smaller wire table per shard that occurs; and back. Holds: all rows of a unit go to one shard; the
 shard of a unit is a keyed hash of the unit alone; tables whose keys have types that hash differently are never put together.
-The salt evens the load and is no secret. Not covered: two units may share a shard, by design.
+The salt evens the load and is not secret. Not covered: two units may share a shard, by design.
 """
 
 from collections.abc import Iterator, Sequence
@@ -26,7 +26,7 @@ UNSIGNED = (pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64())
 
 
 def shard_numbers(columns: Sequence[pa.Array], salt: int, shards: int) -> NDArray[np.uint16]:
-    """The shard of each row, from its key columns.
+    """Return the shard of each row, from its key columns.
 
     Args:
         columns: plain key columns of equal length.
@@ -55,7 +55,7 @@ def slices(
     hashes: hashing.Words | None = None,
     travels: NDArray[np.bool_] | None = None,
 ) -> Iterator[tuple[int, pa.Table]]:
-    """A table cut by shard: (shard, rows of it), in the order of shards, those with rows only; each fits into an element.
+    """Yield a table cut by shard: (shard, rows of it), in the order of shards, only those with rows; each fits into an element.
 
     Args:
         table: with the key columns.
@@ -86,12 +86,12 @@ def slices(
 
 
 def _settled(kind: pa.DataType) -> bool:
-    """Whether `pieces` and `compact` have nothing to do for a column of this type."""
+    """Return True if `pieces` and `compact` leave a column of this type unchanged."""
     return not pa.types.is_nested(kind) and not pa.types.is_dictionary(kind) and keys.plain_type(kind) == kind
 
 
 def joined(tables: Sequence[pa.Table]) -> pa.Table:
-    """Tables of one shard, or of one place, as one.
+    """Join tables of one shard, or of one place.
 
     Args:
         tables: at least one, of the same columns.
@@ -105,7 +105,9 @@ def joined(tables: Sequence[pa.Table]) -> pa.Table:
     [1, 2]
     """
     first = tables[0].schema
-    if all(table.schema.equals(first) for table in tables):  # as nearly always, and much sooner told than name by name
+    if all(
+        table.schema.equals(first) for table in tables
+    ):  # as nearly always, and much faster than a comparison name by name
         return pa.concat_tables(tables)
     tables = vectors.of_one_width(tables)
     for name in tables[0].column_names:
@@ -121,7 +123,7 @@ def joined(tables: Sequence[pa.Table]) -> pa.Table:
 
 
 def _key_type(kind: pa.DataType) -> pa.DataType:
-    """The plain type of a column, or of the values of its lists."""
+    """Return the plain type of a column, or of the values of its lists."""
     return keys.plain_type(kind.value_type if pa.types.is_list(kind) else kind)
 
 
@@ -130,7 +132,7 @@ def _signed(kinds: set[pa.DataType]) -> bool:
 
 
 def narrow(table: pa.Table) -> pa.Table:
-    """The same rows with integers as narrow as their values allow: less to gather, and less to hold until the shard is read.
+    """Return the same rows with integers as narrow as their values allow, to save memory until the shard is read.
 
     Integers of all widths hash alike, and `joined` widens them where tables differ. No sign is lost or gained.
 
@@ -143,7 +145,7 @@ def narrow(table: pa.Table) -> pa.Table:
             continue
         ends = pc.min_max(table.column(index))
         low, high = ends["min"].as_py(), ends["max"].as_py()
-        if low is None:  # of no values nothing can be told
+        if low is None:  # without values there is nothing to find out
             continue
         low = ~low if low < 0 else low
         kind = next(kind for kind in widths if max(low, high) >> (kind.bit_width - (widths is SIGNED)) <= 0)
@@ -153,9 +155,9 @@ def narrow(table: pa.Table) -> pa.Table:
 
 
 def pieces(table: pa.Table, most: int = ELEMENT_BYTES) -> Iterator[pa.Table]:
-    """The rows of a table in their order, as tables of at most so many bytes; a table without rows as it is.
+    """Yield the rows of a table in their order, as tables of at most so many bytes; an empty table unchanged.
 
-    A row that is larger stands alone.
+    A larger row gets a table by itself.
 
     >>> [piece.num_rows for piece in pieces(pa.table({"a": range(10)}), most=32)]
     [2, 3, 2, 3]
@@ -169,7 +171,10 @@ def pieces(table: pa.Table, most: int = ELEMENT_BYTES) -> Iterator[pa.Table]:
 
 
 def _plain_offsets(table: pa.Table) -> pa.Table:
-    """The same table with offsets of 32 bits, which suffice for a piece: all pieces have one type, whatever their rows hold."""
+    """Return the same table with offsets of 32 bits, which are enough for a piece.
+
+    All pieces then have one type, whatever their rows hold.
+    """
     for index, field in enumerate(table.schema):
         kind = keys.plain_type(field.type) if long_text.is_text(field.type) else field.type
         if (pa.types.is_list(kind) or pa.types.is_large_list(kind)) and long_text.is_text(kind.value_type):
@@ -181,7 +186,7 @@ def _plain_offsets(table: pa.Table) -> pa.Table:
 
 
 def compact(table: pa.Table, spare: int = SMALL_DICTIONARY) -> pa.Table:
-    """The same rows with dictionaries that hold little more than these rows need.
+    """Return the same rows with dictionaries that hold little more than these rows need.
 
     Args:
         table: with or without dictionaries.

@@ -1,4 +1,4 @@
-"""How large things may get: elements, the values of one key, what a worker holds; and the number of shards that keeps them so.
+"""Limits on sizes: elements, the values of one key, the memory of a worker; and the numbers of shards that respect them.
 
 In: sizes of the input (public: footers and names of files), the number of slots. Out: numbers of shards and places, bytes.
 Holds: nothing here changes a result, and nothing of it is seen in one. Not covered: a single row that is larger than an
@@ -13,10 +13,10 @@ ELEMENT_BYTES = 8 * MIB
 """An element of a PCollection is cut above this: runners take some tens of megabytes (docs/scale.md)."""
 
 GROUP_BYTES = 16 * MIB
-"""What all values of one shard should come to: Flink puts those of a key on a slot into one record of at most 64 MiB."""
+"""The intended size of all values of one shard: Flink puts those of a key on a slot into one record of at most 64 MiB."""
 
 BATCH_BYTES = 12 * MIB
-"""About the size of a table that is read: each is cut into one element per shard, whose cost must vanish beside its rows."""
+"""About the size of a table that is read. Each is cut into one element per shard, whose overhead must be negligible."""
 
 PIECE_BYTES = MIB
 """Below this many input bytes for each pair of shards, pieces of a batch get so small that their heads cost more."""
@@ -27,10 +27,10 @@ SHARDS_OF_A_SLOT = 4
 MOST_SHARDS = 2**14
 
 LEAST_PIECE = 128 * 2**10
-"""A piece of a batch for one shard should come to this, beside whose head of some 700 bytes."""
+"""The intended size of a piece of a batch for one shard; its header of some 700 bytes is then negligible."""
 
 LEAST_COLUMN = 16 * 2**10
-"""What a piece should have of each of its columns, where these are many and travel by files: each is written and read alone."""
+"""The intended size of each column of a piece, if there are many and they travel by files, column by column."""
 
 MOST_GATHERED = 64 * MIB
 """Batches are put together before they are cut, where shards are many, up to this."""
@@ -45,10 +45,10 @@ AT_WORK, WAITING = 2, 1
 """Elements of a slot in memory: those that are computed, those that wait."""
 
 COPIES_OF_A_BATCH = 4
-"""What a batch takes while it is cut, beside its own size: wire form, hashes and orders, cut form."""
+"""The memory of a batch while it is cut, over its own size: wire form, hashes and orders, cut form."""
 
 COPIES_OF_A_GROUP = 20
-"""What a shard takes while it is bounded, beside its own size: codes, hashes and orders of eight bytes a row. Measured."""
+"""The memory of a shard while it is bounded, over its own size: codes, hashes and orders of eight bytes a row. Measured."""
 
 LEAST_PLACES, MOST_PLACES = 8, 2**10
 
@@ -59,7 +59,7 @@ KEYS_OF_A_PLACE = 2**20
 
 
 def shards(input_bytes: int, slots: int = 1) -> int:
-    """Into how many shards of units an input is cut.
+    """Return the number of shards of units into which an input is cut.
 
     Each batch is cut into a piece for every shard, so many shards mean many small pieces, and few shards mean large ones to hold
     in memory: a square root keeps both moderate, until a shard would be larger than `GROUP_BYTES`.
@@ -71,14 +71,14 @@ def shards(input_bytes: int, slots: int = 1) -> int:
     >>> shards(0), shards(100 * MIB), shards(2**30), shards(2**30, slots=5), shards(2**50)
     (1, 10, 64, 65, 16384)
     """
-    wanted = max(math.sqrt(input_bytes / PIECE_BYTES), input_bytes / GROUP_BYTES)
+    ideal = max(math.sqrt(input_bytes / PIECE_BYTES), input_bytes / GROUP_BYTES)
     even = SHARDS_OF_A_SLOT * slots if slots > 1 else 1
-    rounds = math.ceil(max(wanted, even, 1) / slots)  # slots that find no shard in the last round would stand idle
+    rounds = math.ceil(max(ideal, even, 1) / slots)  # slots that find no shard in the last round would be idle
     return min(rounds * slots, MOST_SHARDS)
 
 
 def places(shards: int) -> int:
-    """In how many places partitions are merged and released, when units are in so many shards.
+    """Return the number of places in which partitions are merged and released, given the number of shards of units.
 
     >>> places(1), places(100), places(MOST_SHARDS)
     (8, 13, 1024)
@@ -87,7 +87,7 @@ def places(shards: int) -> int:
 
 
 def key_places(keys: int) -> int:
-    """In how many places a list of so many keys that is sorted on disk is released, at least.
+    """Return the least number of places in which a list of so many keys that is sorted on disk is released.
 
     >>> key_places(4), key_places(125_000_000), key_places(2**32)
     (1, 120, 1024)
@@ -96,7 +96,7 @@ def key_places(keys: int) -> int:
 
 
 def gathered_bytes(shards: int) -> int:
-    """How much is put together before it is cut into so many pieces.
+    """Return how many bytes are put together before they are cut into so many pieces.
 
     >>> gathered_bytes(100), gathered_bytes(MOST_SHARDS)
     (13107200, 67108864)
@@ -105,7 +105,7 @@ def gathered_bytes(shards: int) -> int:
 
 
 def gathered_columns_bytes(shards: int, columns: int) -> int:
-    """The same where rows have so many columns, each of which costs something in every piece: more, up to `MOST_WIDE`.
+    """Return `gathered_bytes` for rows with many columns, each of which costs something in every piece: up to `MOST_WIDE`.
 
     >>> gathered_columns_bytes(100, 20), gathered_columns_bytes(100, 5), gathered_columns_bytes(100, 50)
     (32768000, 13107200, 41943040)
@@ -116,7 +116,7 @@ def gathered_columns_bytes(shards: int, columns: int) -> int:
 def worker_bytes(
     input_bytes: int, *, slots: int, group_bytes: float | None = None, parallelism: int | None = None
 ) -> int:
-    """What a worker process holds at most, about: the larger of what reading and bounding take, for each of its slots.
+    """Estimate the most memory of a worker process: the larger of reading and bounding, for each of its slots.
 
     Args:
         input_bytes: as for `shards`.
@@ -135,6 +135,6 @@ def worker_bytes(
 
 
 def _beyond_a_batch(shards: int) -> int:
-    """What is gathered beside a batch: nothing where a batch is enough."""
+    """Return how many bytes are gathered in addition to a batch; 0 if a batch is enough."""
     enough = gathered_bytes(shards)
     return enough if enough > BATCH_BYTES else 0

@@ -29,14 +29,14 @@ class Spread:
     counts: Integers
 
     def lists(self, partitions: int) -> tuple[pa.Array, pa.Array]:
-        """Cells and counts as one list for each partition code."""
+        """Return cells and counts as one list for each partition code."""
         codes = self.places // self.width
         offsets = pa.array(np.searchsorted(codes, np.arange(partitions + 1)).astype(np.int32))
         cells = pa.array((self.places % self.width).astype(np.int32))
         return pa.ListArray.from_arrays(offsets, cells), pa.ListArray.from_arrays(offsets, pa.array(self.counts))
 
     def coarser(self, by: int) -> "Spread":
-        """The counts of cells that each hold `by` neighbouring ones of these.
+        """Return the counts of cells that each hold `by` neighbouring ones of these.
 
         >>> counted(np.array([0, 0]), np.array([1, 2]), partitions=1, width=4).coarser(2).counts.tolist()
         [1, 1]
@@ -50,7 +50,7 @@ class Spread:
         return Spread(width=wide, places=places[begins], counts=sums)
 
     def dense(self, partitions: Integers) -> Integers:
-        """All counts of some partitions.
+        """Return all counts of some partitions.
 
         Args:
             partitions: rising codes.
@@ -78,7 +78,7 @@ SMALL = 2**22
 
 
 def counted(codes: Integers, cells: Integers, *, partitions: int, width: int) -> Spread:
-    """The counts of rows.
+    """Return the counts of rows.
 
     Args:
         codes: the partition of each row.
@@ -96,7 +96,7 @@ def counted(codes: Integers, cells: Integers, *, partitions: int, width: int) ->
 
 
 def merged(codes: Integers, cells: pa.Array, counts: pa.Array, *, width: int) -> Spread:
-    """The sums of partial counts.
+    """Return the sums of partial counts.
 
     Args:
         codes: the partition code of each list.

@@ -1,4 +1,4 @@
-"""What is summed for each partition: the integer statistics and how far one privacy unit can move each.
+"""Statistics: the integers that are summed for each partition, and how far one privacy unit can move each.
 
 In: declared names and lattices. Out: frozen descriptions that kernels compute and plans pay for; one class for each kind.
 Holds: `shape` bounds the change of the statistic when all rows of one unit are added or removed
@@ -28,35 +28,35 @@ class ShardRows(Protocol):
     """The kept rows of a shard, as `kernels.accumulate` holds them; each method gives one integer per partition code."""
 
     def rows(self) -> Integers:
-        """How many rows."""
+        """Return the number of rows of each partition."""
         ...
 
     def units(self) -> Integers:
-        """How many units."""
+        """Return the number of units of each partition."""
         ...
 
     def weights(self) -> Integers:
-        """The sum of the units' weights for weighted selection."""
+        """Return the sum of the units' weights for weighted selection."""
         ...
 
     def not_null(self, column: str) -> Integers:
-        """How many rows in which a column is not null."""
+        """Return the number of rows of each partition in which a column is not null."""
         ...
 
     def sums(self, column: str, lattice: Lattice) -> Integers:
-        """The sum of a column's lattice values."""
+        """Return the sum of a column's lattice values."""
         ...
 
     def clipped_sums(self, column: str, lattice: SummandLattice) -> Integers:
-        """The sum of a column's lattice values, clipped for each unit."""
+        """Return the sum of a column's lattice values, clipped for each unit."""
         ...
 
     def unit_totals(self, total: "Statistic") -> Integers:
-        """What each unit adds to a statistic in each of its partitions: one integer for each kept (unit, partition)."""
+        """Return the total of a statistic for each unit and partition: one integer for each kept (unit, partition)."""
         ...
 
     def sums_of_units(self, of_units: Integers) -> Integers:
-        """The sum of what each unit adds in each of its partitions, at most 2**30 each."""
+        """Return the sum of the integers that each unit adds in each of its partitions, at most 2**30 each."""
         ...
 
 
@@ -76,13 +76,13 @@ class Statistic:
     """
 
     kind: ClassVar[str]
-    """What names begin with; names stand in stored plans."""
+    """The prefix of names; names are part of stored plans."""
     counts: ClassVar[bool] = False
-    """Whether accumulators hold whole counts, which the lattice of the release divides further."""
+    """True if accumulators hold whole counts, which the lattice of the release divides further."""
     decided: ClassVar[bool] = False
-    """Whether one number comes out of many exact counts, by a mechanism of its own: no noise is added to the counts."""
+    """True if a special mechanism derives one number from many exact counts: no noise is added to the counts."""
     adds_up: ClassVar[bool] = True
-    """Whether that of several partitions together is the sum of theirs."""
+    """True if the statistic of several partitions together is the sum of theirs."""
 
     column: str | None = None
     lattice: Lattice | SummandLattice | None = None
@@ -92,41 +92,41 @@ class Statistic:
 
     @property
     def width(self) -> int | None:
-        """How many integers a partition has; None where there is one."""
+        """Return the number of integers of a partition; None if there is one."""
         if self.vectors is not None:
             return self.vectors.width
         return None if self.cells is None else self.cells.count
 
     @property
     def in_lists(self) -> bool:
-        """Whether it travels as lists, of cells, of values or of sums, and not as one integer for each partition."""
+        """Return True if it travels as lists (of cells, values or sums), instead of one integer for each partition."""
         return self.width is not None
 
     @property
     def name(self) -> str:
-        """A name that two statistics share only if they are the same."""
+        """Return a name that two statistics share only if they are the same."""
         return self.kind if self.column is None else f"{self.kind}({self.column})"
 
     @property
     def fine_bits(self) -> int:
-        """By how many bits an accumulated integer is shifted left to the fine lattice of its release."""
+        """Return by how many bits an accumulated integer is shifted left to the fine lattice of its release."""
         return COUNT_BITS if self.counts else 0
 
     @property
     def fine_step(self) -> float:
-        """The width of one step of the fine lattice, in units of the statistic."""
+        """Return the width of one step of the fine lattice, in units of the statistic."""
         return 2.0**-COUNT_BITS
 
     @property
     def follows_partitions(self) -> bool:
-        """Whether one unit moves this by whole units whose number is in proportion to its bound on partitions.
+        """Return True if one unit moves this by whole units whose number is in proportion to its bound on partitions.
 
-        So it is with all but choices by ranks and lists of numbers that are clipped to an L1 or L2 norm.
+        The exceptions are choices by ranks, and lists of numbers that are clipped to an L1 or L2 norm.
         """
         return self.shape(max_partitions=1, max_rows_per_partition=1, max_rows=None).squares is None
 
     def shape(self, *, max_partitions: int, max_rows_per_partition: int, max_rows: int | None) -> Shape:
-        """How far one unit moves this statistic under the given bounds.
+        """Return how far one unit moves this statistic under the given bounds.
 
         Args:
             max_partitions: partitions of one unit (L0).
@@ -136,11 +136,11 @@ class Statistic:
         raise NotImplementedError
 
     def per_partition(self, kept: ShardRows) -> Integers:
-        """One integer per partition code; for statistics that do not travel as lists."""
+        """Return one integer per partition code; for statistics that do not travel as lists."""
         raise NotImplementedError
 
     def score_range(self, rows: int) -> int:
-        """How far apart two partitions' values can move when one unit is added, where the values are scores of a choice.
+        """Return how far apart two partitions' scores of a choice can move when one unit is added.
 
         Args:
             rows: of one unit in one partition, at most.
@@ -149,7 +149,7 @@ class Statistic:
 
 
 def _of_rows(per_row: int, max_partitions: int, max_rows_per_partition: int, max_rows: int | None) -> Shape:
-    """The shape of a total to which each row adds up to `per_row`."""
+    """Return the shape of a total to which each row adds up to `per_row`."""
     if max_rows is not None:
         return Shape(unit=per_row, coordinates=max_rows, per_coordinate=max_rows, in_total=max_rows)
     unit = per_row * max_rows_per_partition
@@ -157,7 +157,7 @@ def _of_rows(per_row: int, max_partitions: int, max_rows_per_partition: int, max
 
 
 def _once_per_partition(unit: int, max_partitions: int) -> Shape:
-    """The shape of what a unit moves by at most `unit` in each of its partitions, whatever its rows there."""
+    """Return the shape of a statistic that a unit moves by at most `unit` in each partition, however many rows it has there."""
     return Shape(unit=unit, coordinates=max_partitions, per_coordinate=1, in_total=max_partitions)
 
 
@@ -215,11 +215,11 @@ class UnitWeights(Statistic):
 
     @property
     def follows_partitions(self) -> bool:
-        """Their L2 norm is bounded, whatever the number of partitions."""
+        """Return False: the L2 norm is bounded for any number of partitions."""
         return False
 
     def shape(self, *, max_partitions: int, max_rows_per_partition: int, max_rows: int | None) -> Shape:
-        """Not a shape in whole units.
+        """Raise an error: there is no shape in whole units.
 
         Raises:
             ValueError: always.
@@ -289,7 +289,7 @@ class DistinctValues(Statistic):
 
     @property
     def in_lists(self) -> bool:
-        """The values travel, to be counted where all of a partition meet."""
+        """Return True: values travel, to be counted where all values of a partition meet."""
         return True
 
     @property
@@ -331,11 +331,11 @@ class DecidingCounts(CellCounts):
 
     @property
     def follows_partitions(self) -> bool:
-        """A decision has an epsilon, and no noise in units."""
+        """Return False: a decision has an epsilon, and no noise in units."""
         return False
 
     def shape(self, *, max_partitions: int, max_rows_per_partition: int, max_rows: int | None) -> Shape:
-        """One decision in each partition, whatever the unit's rows."""
+        """Return the shape of one decision in each partition, for any number of rows."""
         return _once_per_partition(1 << COUNT_BITS, max_partitions)
 
 
@@ -375,7 +375,7 @@ class VectorSums(ManySums):
         return self.vectors.step
 
     def shape(self, *, max_partitions: int, max_rows_per_partition: int, max_rows: int | None) -> Shape:
-        """A vector of norm `bound` in each partition."""
+        """Return the shape of a vector of norm `bound` in each partition."""
         assert isinstance(self.vectors, VectorLattice)
         every, size, bound = max_partitions * self.vectors.size, self.vectors.size, self.vectors.bound
         if self.vectors.norm == "linf":
@@ -392,7 +392,7 @@ class ProductSums(ManySums):
 
     def shape(self, *, max_partitions: int, max_rows_per_partition: int, max_rows: int | None) -> Shape:
         assert isinstance(self.vectors, Moments)
-        # Partitions, or rows where these are counted in all; how many may fall on one partition; for how many rows each stands.
+        # Partitions, or rows if these are bounded in all; how many may fall on one partition; how many rows each one represents.
         rows = max_partitions if max_rows is None else max_rows
         together, times = (1, max_rows_per_partition) if max_rows is None else (rows, 1)
         unit, every = LARGEST**2 * times, rows * self.vectors.width
@@ -410,7 +410,7 @@ class TrainingSums(ManySums):
 
     @property
     def of_units(self) -> ClippedVectors:
-        """The vectors."""
+        """Return the vectors."""
         assert isinstance(self.vectors, ClippedVectors)
         return self.vectors
 
@@ -419,15 +419,15 @@ class TrainingSums(ManySums):
 
 
 def vectors_of(statistics: Sequence[Statistic]) -> list[Statistic]:
-    """The statistics with vectors, each once, in a fixed order."""
+    """Return the statistics with vectors, each once, in a fixed order."""
     return list(dict.fromkeys(s for s in statistics if s.vectors is not None))
 
 
 def cells_of(statistics: Sequence[Statistic]) -> list[tuple[str, Cells]]:
-    """The columns and finest cells that statistics count, each once, in a fixed order."""
+    """Return the columns and finest cells that statistics count, each once, in a fixed order."""
     return list(dict.fromkeys((s.column or "", s.cells.finest) for s in statistics if s.cells is not None))
 
 
 def distinct_of(statistics: Sequence[Statistic]) -> list[tuple[str, int | None]]:
-    """The columns whose different values statistics count, with how many of a unit do, each once, in a fixed order."""
+    """Return the columns whose different values statistics count, with how many of a unit do, each once, in a fixed order."""
     return list(dict.fromkeys((s.column or "", s.most) for s in statistics if isinstance(s, DistinctValues)))

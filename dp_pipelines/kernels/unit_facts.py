@@ -1,4 +1,4 @@
-"""What is counted once for each privacy unit: how much of its rows the bounds keep, and facts about one of its rows.
+"""Facts that are counted once for each privacy unit: how much of its rows the bounds keep, and facts about one of its rows.
 
 In: wire rows of the units of a shard, or facts about their rows. Out: one vector for each unit, with at most one in each group of
 coordinates. Holds: a unit's vector depends on that unit's rows alone, and not on their order, batches or shards: a batch that was
@@ -24,7 +24,7 @@ from dp_pipelines.kernels.keys import Codes
 from dp_pipelines.kernels.layout import Layout
 
 ROW = "__row"
-"""The column by which rows of one unit are told apart; columns of users do not begin with two underscores."""
+"""The column that distinguishes rows of one unit; columns of users do not begin with two underscores."""
 
 TWIN = "(row of the lookup)"
 """The column that tells rows apart that a public table has made of one row: the row id of stages that read such rows."""
@@ -33,7 +33,7 @@ HASH = "h"
 """The column with the hash of a row in tables of facts."""
 
 OF_UNIT, OF_PAIR = "rows_of_unit", "rows_of_pair"
-"""What a wire row carries besides: rows of its unit, and rows of its unit in its partition, for which it stands."""
+"""Further columns of a wire row: how many rows of its unit, and of its unit in its partition, it represents."""
 
 PARTS = 2**10
 """A unit's part that is kept is rounded down to a multiple of 1 / 2**10, so that both parts add up to one exactly."""
@@ -66,36 +66,39 @@ class UnitCells:
 
     @property
     def width(self) -> int:
-        """How many coordinates there are."""
+        """Return the number of coordinates."""
         return self.before_facts + 2 * self.facts
 
     @property
     def before_clamped(self) -> int:
-        """Coordinates of whole units and of rows: whole or not, then for each cell the part kept, then the part cut off."""
+        """Return the number of coordinates of whole units and of rows.
+
+        They are: whole or not, then for each cell the part kept, then the part cut off.
+        """
         return 2 + 2 * len(self.edges)
 
     @property
     def before_pairs(self) -> int:
-        """Coordinates before those of partitions: for each clamped column below, within and above."""
+        """Return the number of coordinates before those of partitions: for each clamped column below, within and above."""
         return self.before_clamped + 3 * self.clamped
 
     @property
     def before_sums(self) -> int:
-        """Coordinates before those of amounts: for each cell of partitions the part kept, then the part cut off."""
+        """Return the number of coordinates before those of amounts: for each cell of partitions the part kept, then cut off."""
         return self.before_pairs + 2 * len(self.pairs)
 
     @property
     def before_facts(self) -> int:
-        """Coordinates before those of facts: for each sum and each cell of amounts the part kept, then the part cut off."""
+        """Return the number of coordinates before those of facts: for each sum and cell of amounts the parts kept and cut off."""
         return self.before_sums + 2 * len(self.amounts) * self.sums
 
     @property
     def l2_squared(self) -> int:
-        """The square of the L2 norm of one unit's vector: at most one for each group (docs/proofs/kept.md)."""
+        """Return the square of the L2 norm of one unit's vector: at most one for each group (docs/proofs/kept.md)."""
         return 2 + self.clamped + bool(self.pairs) + self.sums + self.facts
 
     def counted_pairs(self, layout: Layout) -> Layout | None:
-        """The layout by which a unit's partitions are counted, one row of each; None where they are not.
+        """Return the layout by which a unit's partitions are counted, one row of each; None if they are not counted.
 
         Args:
             layout: the bounds.
@@ -107,7 +110,7 @@ class UnitCells:
 
 
 def row_hashes(table: pa.Table, columns: Sequence[str], salt: int) -> Words:
-    """The keyed hash of each row's content, nested columns left out.
+    """Return the keyed hash of each row's content, nested columns left out.
 
     Args:
         table: rows.
@@ -120,12 +123,12 @@ def row_hashes(table: pa.Table, columns: Sequence[str], salt: int) -> Words:
 
 
 def wire_of(table: pa.Table, layout: Layout, row_columns: Sequence[str], salt: int, *, bounds_rows: bool) -> pa.Table:
-    """The wire form of a table of events, of whose rows each stands for one.
+    """Return the wire form of a table of events, in which each wire row represents one row.
 
     Args:
         table: events.
         layout: with `ROW` as row id.
-        row_columns: what tells rows of one unit apart; none where no row is looked at.
+        row_columns: distinguish rows of one unit; empty if no row is looked at.
         salt: the run's own 64-bit number.
         bounds_rows: as for `kept_of_units`.
     """
@@ -139,12 +142,12 @@ def wire_of(table: pa.Table, layout: Layout, row_columns: Sequence[str], salt: i
 
 
 def of_amount(index: int) -> str:
-    """The column with the amounts of a unit for which a wire row stands."""
+    """Return the name of the column with the amounts of a unit that a wire row represents."""
     return f"amounts_of_unit{index}"
 
 
 def reduce_frequent(wire: pa.Table, layout: Layout, salt: int, cells: UnitCells) -> list[Hashed]:
-    """The same rows, those of units with many of them reduced: see `contributions.reduce_frequent`."""
+    """Return the same rows, those of units with many of them reduced: see `contributions.reduce_frequent`."""
     hashes = contributions.unit_hashes(wire, layout, salt)
     frequent = contributions.frequent_rows(wire, layout, hashes)
     if not frequent.any():
@@ -154,17 +157,17 @@ def reduce_frequent(wire: pa.Table, layout: Layout, salt: int, cells: UnitCells)
 
 
 def reduce(wire: pa.Table, layout: Layout, salt: int, cells: UnitCells) -> pa.Table:
-    """The kept rows of a wire table, of which the first of each unit carries its number of rows, and so for each pair.
+    """Return the kept rows of a wire table. The first row of a unit, and of each pair, carries the number of rows.
 
     Where partitions are counted, one row stays of each that may count.
     """
-    kept = contributions.bound(wire, layout, salt)
-    rows, starts = kept.bounded.rows, kept.bounded.starts
+    bounded = contributions.bound(wire, layout, salt)
+    rows, starts = bounded.bounded.rows, bounded.bounded.starts
     counted_pairs = cells.counted_pairs(layout)
     if counted_pairs is not None:
         pairs = contributions.bound(wire, counted_pairs, salt).bounded.rows
         rows = np.concatenate([rows, pairs[~np.isin(pairs, rows)]])
-    firsts = starts[kept.bounded.first_of_unit]
+    firsts = starts[bounded.bounded.first_of_unit]
     units = _units(wire, layout)
     of_first = units.codes[rows[firsts]]
     of_unit = np.zeros(len(rows), np.int32)
@@ -176,7 +179,7 @@ def reduce(wire: pa.Table, layout: Layout, salt: int, cells: UnitCells) -> pa.Ta
         carried[of_amount(index)][firsts] = whole[of_first]
     if OF_PAIR in wire.column_names:
         carried[OF_PAIR] = np.zeros(len(rows), np.int32)
-        carried[OF_PAIR][starts] = _of_pairs(wire, kept, units.codes)
+        carried[OF_PAIR][starts] = _of_pairs(wire, bounded, units.codes)
     reduced = gather.take_rows(wire, rows)
     for name, numbers in carried.items():
         reduced = reduced.set_column(reduced.schema.get_field_index(name), name, pa.array(numbers))
@@ -186,7 +189,7 @@ def reduce(wire: pa.Table, layout: Layout, salt: int, cells: UnitCells) -> pa.Ta
 def kept_of_units(
     wire: pa.Table, layout: Layout, cells: UnitCells, salt: int, *, bounds_rows: bool
 ) -> tuple[pa.Table, Vectors]:
-    """For each unit of a shard how much of its rows the bounds keep, and on which side of the clamps one kept row lies.
+    """Return for each unit of a shard how much of its rows the bounds keep, and on which side of the clamps one kept row lies.
 
     Args:
         wire: all (reduced) rows of the units, as `wire_of` makes them.
@@ -196,18 +199,18 @@ def kept_of_units(
         bounds_rows: whether rows in a partition are bounded; else all rows of a kept partition are kept.
 
     Returns:
-        the unit's columns u0.., and one vector for each unit, zero where facts stand.
+        the unit's columns u0.., and one vector for each unit, with zeros in the places of facts.
     """
-    kept = contributions.bound(wire, layout, salt)
-    rows, starts = kept.bounded.rows, kept.bounded.starts
-    firsts = starts[kept.bounded.first_of_unit]
+    bounded = contributions.bound(wire, layout, salt)
+    rows, starts = bounded.bounded.rows, bounded.bounded.starts
+    firsts = starts[bounded.bounded.first_of_unit]
     units = _units(wire, layout)
     codes = units.codes[rows]
     totals = _totals(units.codes, _numbers(wire, OF_UNIT), len(units))[codes[firsts]]
     if bounds_rows:
         counted = np.diff(np.append(firsts, len(rows)))
     else:
-        counted = _totals(codes[starts], _of_pairs(wire, kept, units.codes), len(units))[codes[firsts]]
+        counted = _totals(codes[starts], _of_pairs(wire, bounded, units.codes), len(units))[codes[firsts]]
     vectors = np.zeros((len(firsts), cells.width), np.float32)
     each, whole = np.arange(len(firsts)), counted == totals
     vectors[each, np.where(whole, 0, 1)] = 1
@@ -218,7 +221,7 @@ def kept_of_units(
     vectors[each, place + len(cells.edges)] = 1 - part
     counted_pairs = cells.counted_pairs(layout)
     if counted_pairs is not None:
-        stay = kept.bounded.partitions_of_unit()[kept.bounded.first_of_unit]
+        stay = bounded.bounded.partitions_of_unit()[bounded.bounded.first_of_unit]
         every = _pairs_of_units(wire, counted_pairs, units.codes, salt, len(units))[codes[firsts]]
         _split(vectors, cells.before_pairs, cells.pairs, stay, every)
     for index in range(cells.sums):
@@ -227,7 +230,7 @@ def kept_of_units(
         stay = amounts.sums(codes, of_rows, len(units))[codes[firsts]]
         _split(vectors, cells.before_sums + 2 * len(cells.amounts) * index, cells.amounts, stay, whole_amounts)
     if layout.cells:
-        looked_at = _least_rows(wire, layout, kept, codes)
+        looked_at = _least_rows(wire, layout, bounded, codes)
         for index in range(len(layout.cells)):
             sides = keys.one_array(wire.column(f"c{index}"))
             known = sides.is_valid().to_numpy(zero_copy_only=False)[looked_at]
@@ -253,16 +256,16 @@ def _split(vectors: Vectors, before: int, edges: tuple[int, ...], stay: Codes, w
 
 
 def _pairs_of_units(wire: pa.Table, layout: Layout, units: Codes, salt: int, size: int) -> Codes:
-    """How many partitions each unit has, those among them that the bounds cut off."""
+    """Count the partitions of each unit, including those that the bounds cut off."""
     bounded = contributions.bound(wire, layout, salt).bounded
     firsts = bounded.rows[bounded.starts[bounded.first_of_unit]]
-    found = np.zeros(size, np.int64)
-    found[units[firsts]] = bounded.partitions_of_unit()[bounded.first_of_unit]
-    return found
+    counts = np.zeros(size, np.int64)
+    counts[units[firsts]] = bounded.partitions_of_unit()[bounded.first_of_unit]
+    return counts
 
 
 def _least_rows(wire: pa.Table, layout: Layout, kept: Contributions, codes: Codes) -> Codes:
-    """Of each unit the kept row with the least hash of its content, in the order of the units' kept rows.
+    """Return for each unit the kept row with the least hash of its content, in the order of the units' kept rows.
 
     Where two hashes are equal, the cells decide: rows that agree in them are the same here.
     """
@@ -273,10 +276,10 @@ def _least_rows(wire: pa.Table, layout: Layout, kept: Contributions, codes: Code
     ties = [pc.fill_null(column, -1).to_numpy(zero_copy_only=False) for column in sides]
     order = np.lexsort((*ties, hashes, codes))
     firsts = np.flatnonzero(np.diff(codes[order], prepend=-1))
-    found = rows[order[firsts]]
-    # Units stand by their codes here, and by their first kept rows where their vectors are made.
+    least = rows[order[firsts]]
+    # Units are in the order of their codes here; their vectors are in the order of their first kept rows.
     of_code = np.zeros(int(codes.max(initial=0)) + 1, np.int64)
-    of_code[codes[order[firsts]]] = found
+    of_code[codes[order[firsts]]] = least
     return of_code[codes[kept.bounded.starts[kept.bounded.first_of_unit]]]
 
 
@@ -296,7 +299,7 @@ def _totals(codes: Codes, numbers: Codes, size: int) -> Codes:
 
 
 def _of_pairs(wire: pa.Table, kept: Contributions, units: Codes) -> Codes:
-    """The number of rows of each kept (unit, partition), those among them that were not kept."""
+    """Return the number of rows of each kept (unit, partition), those among them that were not kept."""
     pairs = units * np.int64(len(kept.partitions)) + kept.partitions.codes
     firsts = pairs[kept.bounded.rows[kept.bounded.starts]]
     order = np.argsort(firsts)
@@ -311,7 +314,7 @@ def _of_pairs(wire: pa.Table, kept: Contributions, units: Codes) -> Codes:
 
 
 def facts_of_rows(table: pa.Table, units: Sequence[str], hashes: Words, facts: NDArray[np.bool_]) -> pa.Table:
-    """Facts about rows as they travel: the unit's columns u0.., the row's hash h, and the facts as words f0...
+    """Return facts about rows as they travel: the unit's columns u0.., the row's hash h, and the facts as words f0...
 
     Args:
         table: rows with the unit's columns; those without a unit are left out.
@@ -333,7 +336,7 @@ def facts_of_rows(table: pa.Table, units: Sequence[str], hashes: Words, facts: N
 
 
 def not_null(table: pa.Table, columns: Sequence[str]) -> NDArray[np.bool_]:
-    """Which values of some columns are neither null nor NaN.
+    """Return True for values of some columns that are neither null nor NaN.
 
     Returns:
         (rows, columns).
@@ -352,7 +355,7 @@ def not_null(table: pa.Table, columns: Sequence[str]) -> NDArray[np.bool_]:
 
 
 def first_rows(travelling: pa.Table) -> pa.Table:
-    """Of each unit the row with the least hash; where two hashes are equal, the facts decide.
+    """Return for each unit the row with the least hash; if two hashes are equal, the facts decide.
 
     >>> flags = np.array([[True], [False], [True]])
     >>> rows = facts_of_rows(pa.table({"u": [7, 7, 8]}), ["u"], np.array([5, 3, 9], np.uint64), flags)
@@ -369,7 +372,7 @@ def first_rows(travelling: pa.Table) -> pa.Table:
 
 
 def vectors_of_facts(first: pa.Table, cells: UnitCells) -> Vectors:
-    """One vector for each unit out of its first row: for each fact one, where it holds or where it does not.
+    """Return one vector for each unit out of its first row: for each fact a one where it holds, or where it does not.
 
     Args:
         first: what `first_rows` gave.

@@ -1,8 +1,8 @@
 """Vectors on an integer lattice: from lists to integers, exact sums for each unit and partition, clipped to a norm in integers.
 
 In: one Arrow column of lists of numbers. Out: int32 lattice vectors, one a row; sums by group in int64; vectors whose norm,
-counted in lattice steps, is at most the declared one, exactly. Holds: what becomes of a row, or of a unit's sum, is computed
-from that row or sum alone, with operations whose result does not depend on order, alignment or the rows beside it: maxima,
+counted in lattice steps, is at most the declared one, exactly. Holds: the result for a row, or for a unit's sum, is computed
+from that row or sum alone, with operations whose result does not depend on order, alignment or other rows: maxima,
 products of single numbers, sums of integers (docs/proofs/vectors.md). Not covered: rounding moves a coordinate of a row by at
 most half a step, 2**-24 of the norm; clipping shortens a vector by up to a step in each coordinate.
 """
@@ -59,31 +59,31 @@ class VectorLattice:
 
     @property
     def exponent(self) -> int:
-        """A number x is x * 2**exponent lattice steps."""
+        """Return the exponent: a number x is x * 2**exponent lattice steps."""
         return CLIP_BITS - math.frexp(self.max_norm)[1]
 
     @property
     def step(self) -> float:
-        """The width of one lattice step in units of the value."""
+        """Return the width of one lattice step in units of the value."""
         return math.ldexp(1.0, -self.exponent)
 
     @property
     def bound(self) -> int:
-        """The norm in lattice steps: between 2**23 and 2**24."""
+        """Return the norm in lattice steps: between 2**23 and 2**24."""
         return math.floor(math.ldexp(self.max_norm, self.exponent))
 
     @property
     def width(self) -> int:
-        """Integers of a partition."""
+        """Return the number of integers of a partition."""
         return self.size
 
     @property
     def name(self) -> str:
-        """The vectors in words."""
+        """Return the vectors in words."""
         return f"{self.size} coordinates, {self.norm} at most {self.max_norm!r}"
 
     def integers(self, column: pa.Array) -> pa.FixedSizeListArray:
-        """The lattice vectors of the rows of a column; zero where a list is null, uneven, or holds a null or NaN.
+        """Return the lattice vectors of the rows of a column; zero where a list is null, uneven, or holds a null or NaN.
 
         A row of which a coordinate exceeds 2**30 steps (at least 64 times the norm) is scaled down to that, infinities before all
         other coordinates; with `linf` each coordinate is clamped there by itself.
@@ -132,12 +132,12 @@ class VectorLattice:
         return np.rint(directions(vectors) * most).astype(np.int64)
 
     def clipped(self, sums: Matrix, out: Floats | None = None) -> Floats:
-        """Integer vectors (rows) clipped to the norm: integers as float64, see `clipped`."""
+        """Clip integer vectors (rows) to the norm: integers as float64, see `clipped`."""
         return clipped(sums, self.norm, self.bound, out)
 
 
 def directions(vectors: Floats) -> Floats:
-    """Vectors divided by their largest coordinate, which is not zero; of infinite ones the infinite coordinates alone.
+    """Return vectors divided by their largest coordinate, which is not zero; of infinite ones the infinite coordinates alone.
 
     >>> directions(np.array([[1e308, -1e308], [np.inf, 5.0]])).tolist()
     [[1.0, -1.0], [1.0, 0.0]]
@@ -150,7 +150,7 @@ def directions(vectors: Floats) -> Floats:
 
 
 def clipped(sums: Matrix, norm: Norm, bound: int, out: Floats | None = None) -> Floats:
-    """Integer vectors (rows) with a norm of at most `bound`: those that exceed it are scaled down, towards zero.
+    """Return integer vectors (rows) with a norm of at most `bound`: those that exceed it are scaled down, towards zero.
 
     Args:
         sums: integers of magnitude below 2**62, at most 2**12 coordinates.
@@ -197,7 +197,7 @@ def _magnitudes(vectors: Floats) -> Floats:
 
 
 def _scaled_towards_zero(sums: Integers, norm: Norm, bound: int) -> Floats:
-    """The same of vectors that are so long that float64 does not hold their norms exactly."""
+    """Clip vectors that are so long that float64 does not hold their norms exactly."""
     magnitudes = np.abs(sums)
     # Below 2**25, so that norms of at most 2**12 coordinates are exact in int64 in any order.
     bits = np.frexp(magnitudes.max(axis=1).astype(np.float64))[1]
@@ -210,24 +210,24 @@ def _scaled_towards_zero(sums: Integers, norm: Norm, bound: int) -> Floats:
 
 
 def listed(vectors: Matrix) -> pa.FixedSizeListArray:
-    """Vectors (rows) as an Arrow array."""
+    """Convert vectors (rows) to an Arrow array."""
     return pa.FixedSizeListArray.from_arrays(pa.array(vectors.ravel()), vectors.shape[1])
 
 
 def narrow(vectors: Integers) -> Matrix:
-    """The same integers in 32 bits where all fit."""
+    """Return the same integers in 32 bits where all fit."""
     fits = vectors.size == 0 or (int(vectors.min()) >= -(2**31) and int(vectors.max()) < 2**31)
     return vectors.astype(np.int32) if fits else vectors
 
 
 def matrix(array: pa.Array) -> Matrix:
-    """The vectors of an Arrow array that `listed` made, or of a part of one, without a copy."""
+    """Return the vectors of an Arrow array that `listed` made, or of a part of one, without a copy."""
     result: Matrix = array.flatten().to_numpy().reshape(-1, array.type.list_size)
     return result
 
 
 def of_one_width(tables: Sequence[pa.Table]) -> list[pa.Table]:
-    """Tables whose vectors of integers all have the widest type that occurs.
+    """Return tables whose vectors of integers all have the widest type that occurs.
 
     >>> narrow_one, wide_one = (pa.table({"w0": listed(np.ones((1, 2), kind))}) for kind in (np.int32, np.int64))
     >>> str(of_one_width([narrow_one, wide_one])[0].schema.field("w0").type)
@@ -246,7 +246,7 @@ def of_one_width(tables: Sequence[pa.Table]) -> list[pa.Table]:
 
 
 def sums_of_groups(vectors: Matrix, rows: Integers, starts: Integers) -> Integers:
-    """The sum of the vectors of each group.
+    """Return the sum of the vectors of each group.
 
     Args:
         vectors: all of them, integers.
@@ -266,7 +266,7 @@ def sums_of_groups(vectors: Matrix, rows: Integers, starts: Integers) -> Integer
 
 
 def sums_of_parts(vectors: Matrix, begins: Integers) -> Matrix:
-    """The sums of neighbouring vectors, in 64 bits: of those from each of `begins` to the next, or to the end."""
+    """Return the sums of neighbouring vectors, in 64 bits: of those from each of `begins` to the next, or to the end."""
     kind = np.float64 if vectors.dtype == np.float64 else np.int64
     if len(begins) == len(vectors):
         return vectors.astype(kind, copy=False)
@@ -286,7 +286,7 @@ def sums_of_parts(vectors: Matrix, begins: Integers) -> Matrix:
 def clipped_sums(
     lattice: VectorLattice, vectors: Matrix, rows: Integers, starts: Integers, codes: Integers, size: int
 ) -> Integers:
-    """The sums over units of their clipped sums, by partition.
+    """Return the sums over units of their clipped sums, by partition.
 
     Args:
         lattice: the norm.
@@ -307,30 +307,30 @@ def clipped_sums(
     begins = ends - sizes
     rows = rows[np.arange(int(ends[-1]) if len(ends) else 0) + np.repeat(starts[order] - begins, sizes)]
     codes = codes[order]
-    held = np.empty((max(1, BLOCK // lattice.size), lattice.size))
+    block = np.empty((max(1, BLOCK // lattice.size), lattice.size))
     for first, last, part, of_groups in _blocks(vectors, rows, begins):
         sums = part if len(part) == last - first else sums_of_parts(part, of_groups)
         inside = codes[first:last]
         of_partitions = np.flatnonzero(np.diff(inside, prepend=-1))
         # Of a block's vectors float64 sums are below 2**53.
-        result[inside[of_partitions]] += sums_of_parts(lattice.clipped(sums, held), of_partitions).astype(np.int64)
+        result[inside[of_partitions]] += sums_of_parts(lattice.clipped(sums, block), of_partitions).astype(np.int64)
     return result
 
 
 def _blocks(vectors: Matrix, rows: Integers, starts: Integers) -> Iterator[tuple[int, int, Matrix, Integers]]:
-    """Some groups at a time: from which, to which, their vectors and where in these each begins.
+    """Yield some groups at a time: the first, the one after the last, their vectors, and where in these each begins.
 
     A group with more rows than a block has comes alone, as the one vector that it adds up to.
     """
     most = max(1, BLOCK // vectors.shape[1])
     ends = np.append(starts, len(rows))
-    held = np.empty((most, vectors.shape[1]), vectors.dtype)
+    block = np.empty((most, vectors.shape[1]), vectors.dtype)
     first = 0
     while first < len(starts):
         begin = int(ends[first])
         last = int(np.searchsorted(ends, begin + most, side="right")) - 1
         if last > first:
-            part = held[: int(ends[last]) - begin]
+            part = block[: int(ends[last]) - begin]
             np.take(vectors, rows[begin : int(ends[last])], axis=0, out=part, mode="clip")
             yield first, last, part, ends[first:last] - begin
         else:
@@ -358,12 +358,12 @@ class Parts:
 
     @classmethod
     def of(cls, codes: Integers, vectors: pa.Array) -> "Parts":
-        """The vectors of an Arrow array, and the partition of each."""
+        """Return the vectors of an Arrow array, and the partition of each."""
         order = np.argsort(codes, kind="stable")
         return cls(vectors=matrix(vectors), order=order, codes=codes[order])
 
     def words(self, partitions: Integers) -> tuple[Integers, Integers]:
-        """The totals of some partitions in two words, high * 2**32 + low: zero where there is no part.
+        """Return the totals of some partitions in two words, high * 2**32 + low: zero where there is no part.
 
         Args:
             partitions: rising codes.
@@ -373,16 +373,16 @@ class Parts:
         [[[0], [-1]], [[0], [4294967295]]]
         """
         begins, ends = (np.searchsorted(self.codes, partitions, side=side) for side in ("left", "right"))
-        found = np.flatnonzero(ends > begins)
+        nonempty = np.flatnonzero(ends > begins)
         high, low = (np.zeros((len(partitions), self.vectors.shape[1]), np.int64) for _ in range(2))
-        if not len(found):
+        if not len(nonempty):
             return high, low
-        sizes = (ends - begins)[found]
+        sizes = (ends - begins)[nonempty]
         first = np.cumsum(sizes) - sizes
-        part = self.vectors[self.order[np.arange(int(sizes.sum())) + np.repeat(begins[found] - first, sizes)]]
+        part = self.vectors[self.order[np.arange(int(sizes.sum())) + np.repeat(begins[nonempty] - first, sizes)]]
         if part.dtype == np.int64:
             # Up to 2**31 parts: the low words stay below 2**63.
-            high[found] = sums_of_parts(part >> np.int64(32), first)
+            high[nonempty] = sums_of_parts(part >> np.int64(32), first)
             part = part & np.int64(2**32 - 1)
-        low[found] = sums_of_parts(part, first)
+        low[nonempty] = sums_of_parts(part, first)
         return high + (low >> np.int64(32)), low & np.int64(2**32 - 1)

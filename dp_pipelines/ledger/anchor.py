@@ -25,26 +25,26 @@ from dp_pipelines.ledger.events import Event
 
 
 def default_anchor() -> str:
-    """The folder of anchors where none is chosen: this user's own state."""
+    """Return the default folder of anchors: this user's own state."""
     base = os.environ.get("XDG_STATE_HOME") or os.path.join(os.path.expanduser("~"), ".local", "state")
     return str(pathlib.Path(base) / "dp_pipelines" / "anchors")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Head:
-    """What an anchor has seen: the number and the hash of an event."""
+    """The newest event that an anchor has recorded: its number and hash."""
 
     seq: int
     hash: str
 
 
 class Anchor:
-    """The place beside the ledger.
+    """The second place for the head of a ledger.
 
     Args:
         folder: where the files are.
         ledger: the ledger's own name.
-        optional: whether a file that is not there is made anew without asking (a place that nobody chose).
+        optional: True if a missing file is made anew without asking (in the default place).
     """
 
     def __init__(self, folder: pathlib.Path, ledger: str, *, optional: bool) -> None:
@@ -65,7 +65,7 @@ class Anchor:
                 pass
 
     def read(self) -> Head | None:
-        """What it has seen; None where there is no anchor that can be read."""
+        """Return the recorded head; None if there is no readable anchor."""
         known = read_object(self._head)
         if known is None or known.get("ledger") != self._ledger:
             return None
@@ -79,7 +79,7 @@ class Anchor:
 
         Args:
             known: what `read` gave, before the last event was read: an anchor may go ahead of what was read earlier.
-            hash_of: the hash of the ledger's event with a number; None where there is none.
+            hash_of: returns the hash of the ledger's event with a number; None if there is none.
             needed: whether an anchor that is missing or damaged is refused.
 
         Raises:
@@ -89,20 +89,20 @@ class Anchor:
             if not needed or (self._optional and not os.path.lexists(self._head)):
                 return
             raise self._gone()
-        found = hash_of(known.seq)
-        if found is None:
+        hash_there = hash_of(known.seq)
+        if hash_there is None:
             raise LedgerError(
                 f"ledger: is older than its anchor {self._head}, which has seen event {known.seq}: an old copy was "
                 "restored, and later spending is missing from it; restore the newest copy"
             )
-        if found != known.hash:
+        if hash_there != known.hash:
             raise LedgerError(
                 f"ledger: event {known.seq} differs from the one that its anchor {self._head} has seen: the ledger was "
                 "rewritten; restore the newest copy"
             )
 
     def write(self, head: Event, *, anew: bool = False) -> None:
-        """Remember the head, unless a later one is remembered. A folder that nobody chose may fail to take it.
+        """Record the head, unless a later one is recorded. In the default folder, failures are ignored.
 
         Args:
             head: the last event.
@@ -117,13 +117,13 @@ class Anchor:
                 known = self.read()
                 if known is None and not anew and (os.path.lexists(self._head) or not self._optional):
                     if self._optional:
-                        return  # a damaged one is told at the next opening
+                        return  # a damaged one is reported at the next opening
                     raise self._gone()
                 if known is None or known.seq < head.seq:
                     put(self._head, {"ledger": self._ledger, "seq": head.seq, "hash": head.hash})
 
     def claim(self, account: str) -> None:
-        """Remember that this ledger keeps an account.
+        """Record that this ledger keeps an account.
 
         Raises:
             RequestError: another ledger keeps it.
@@ -161,7 +161,7 @@ class Anchor:
 
     @contextlib.contextmanager
     def _told(self, path: pathlib.Path, *, written: bool = False) -> Iterator[None]:
-        """Say that a chosen place cannot be written.
+        """Report that a chosen place cannot be written.
 
         Args:
             path: which file, or folder.
@@ -185,6 +185,10 @@ class Anchor:
 def put(path: pathlib.Path, content: dict[str, Any]) -> None:
     """Write a JSON object into a file whose folder exists: whole, or not at all.
 
+    Args:
+        path: of the file.
+        content: the object.
+
     Raises:
         OSError: it cannot be written.
     """
@@ -201,7 +205,7 @@ def put(path: pathlib.Path, content: dict[str, Any]) -> None:
 
 
 def read_object(path: pathlib.Path) -> dict[str, Any] | None:
-    """The JSON object in a file, or None where there is none that can be read."""
+    """Return the JSON object in a file, or None if there is none that can be read."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):

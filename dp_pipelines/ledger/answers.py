@@ -1,4 +1,4 @@
-"""Accounts of what devices answer at random: what one person's reports may cost, by themselves or behind a shuffler.
+"""Accounts of randomized answers from devices: the most that one person's reports may cost, alone or behind a shuffler.
 
 In: the content of events. Out: frozen values. Holds: neighbours are "one person's report changed", so these accounts are of
 another type than those of rows, and no sum has both; the same question costs nothing more until more answers of a person are
@@ -23,7 +23,7 @@ from dp_pipelines.ledger.entries import Cost
 LOCAL, SHUFFLED = "local", "shuffled"
 
 NEIGHBOURS = "one person's report changed"
-"""What every page says of such an account: tables of rows have other neighbours."""
+"""The neighbours of such an account, on every page: tables of rows have other neighbours."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,8 +31,8 @@ class AnswersKind:
     """A kind of account.
 
     Args:
-        by: who keeps the promise, and of what.
-        has_delta: whether it has one.
+        by: who keeps the promise, and at which point.
+        has_delta: True if its promise has a delta.
 
     >>> [name for name, kind in KINDS.items() if kind.has_delta]
     ['shuffled']
@@ -51,12 +51,12 @@ KINDS = {
 _PLAIN = re.compile(r"[0-9]{1,40}(\.[0-9]{1,1000})?", re.ASCII)
 
 MOST = 10**6
-"""Questions, and answers to one, that an account may allow."""
+"""The most questions, and answers to one, that an account may allow."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AnswerLimits:
-    """What may ever be asked of one person.
+    """The most that may ever be asked of one person.
 
     Args:
         epsilon: of all answers of a person together: of the reports, or of what the shuffler hands on.
@@ -80,11 +80,11 @@ class AnswerLimits:
 
     @property
     def cap(self) -> Cost:
-        """Epsilon and delta in whole units, rounded down."""
+        """Return epsilon and delta in whole units, rounded down."""
         return Cost(epsilon=units.epsilon_cap(self.epsilon), delta=units.delta_cap(self.delta))
 
     def within(self, other: "AnswerLimits") -> bool:
-        """Whether no limit is above the other's."""
+        """Return True if no limit is above the other's."""
         mine, others = vars(self), vars(other)
         return all(mine[name] <= others[name] for name in mine)
 
@@ -130,19 +130,21 @@ class AskedQuestion:
 
     @property
     def cost(self) -> int:
-        """The epsilon of one answer in whole units, rounded up.
+        """Return the epsilon of one answer in whole units, rounded up.
 
         >>> AskedQuestion(name="q", document="", mechanism="d_ary", epsilon="0.1000000000001").cost
         100000000001
         """
-        if not _PLAIN.fullmatch(self.epsilon):  # an exponent could stand for a number that fills the memory
+        if not _PLAIN.fullmatch(
+            self.epsilon
+        ):  # with an exponent, a short text could mean a number that fills the memory
             raise ValueError("epsilon is written without an exponent")
         return math.ceil(Fraction(Decimal(self.epsilon)) / units.EPSILON_UNIT)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Shuffling:
-    """What a shuffler makes of a person's report.
+    """The guarantee of a shuffler for a person's report.
 
     Args:
         honest_reports: at least how many people answer honestly, as declared.
@@ -159,7 +161,7 @@ class Shuffling:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Asking:
-    """What a person is asked at once, and how often: one question; behind a shuffler all questions of one row.
+    """A question that a person is asked, and how often; behind a shuffler all questions of one row.
 
     Args:
         questions: in any order.
@@ -177,12 +179,12 @@ class Asking:
 
     @property
     def kind(self) -> str:
-        """Of the account that it is charged to."""
+        """Return the kind of account that it is charged to."""
         return LOCAL if self.shuffling is None else SHUFFLED
 
     @property
     def key(self) -> str:
-        """What makes it the same: the documents, whether answers are remembered, and what is declared of the shuffler.
+        """Return its identity: a digest of the documents, whether answers are remembered, and the declared shuffler.
 
         Names of stages, jobs and files are no part of it; the name of a question is a part of its document.
         """
@@ -192,7 +194,7 @@ class Asking:
 
     @property
     def each(self) -> Cost:
-        """What one answer costs."""
+        """Return the cost of one answer."""
         if self.shuffling is None:
             return Cost(epsilon=sum(asked.cost for asked in self.questions))
         return Cost(
@@ -201,15 +203,15 @@ class Asking:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """As events and exports have it."""
+        """Return it as JSON values for events and exports."""
         return dataclasses.asdict(self) | {"questions": [vars(asked) for asked in self.questions]}
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> "Asking":
-        """Read back.
+        """Return the asking that `to_json` wrote.
 
         Raises:
-            LookupError, TypeError, ValueError: it is none.
+            LookupError, TypeError, ValueError: the values are not of this form.
         """
         asked = tuple(AskedQuestion(**one) for one in values["questions"])
         through = values["shuffling"]
@@ -222,27 +224,27 @@ class Asking:
 
 
 def answers_by_question(askings: Iterable[Asking]) -> dict[tuple[str, bool], int]:
-    """How many answers to each question (and whether they are remembered) a person gives who is asked all of these.
+    """Count the answers that a person who is asked all of these gives to each question, remembered and fresh ones separately.
 
     >>> age = AskedQuestion(name="age", document="7d1f", mechanism="unary", epsilon="1")
     >>> answers_by_question([Asking(questions=(age, age)), Asking(questions=(age,), answers=3)])
     {('7d1f', False): 5}
     """
-    found = collections.Counter[tuple[str, bool]]()
+    counts = collections.Counter[tuple[str, bool]]()
     for asking in askings:
         for asked in asking.questions:
-            found[asked.document, asked.memoised] += asking.answers
-    return dict(found)
+            counts[asked.document, asked.memoised] += asking.answers
+    return dict(counts)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AnswersAccount:
-    """One group of people whose devices answer, and what may be asked of each.
+    """A group of people whose devices answer, and the most that may be asked of each.
 
     Args:
         name: the `dataset` of job files.
         kind: `local` or `shuffled`.
-        limits: what may ever be asked.
+        limits: the most that may ever be asked.
         sources: patterns of files of reports that belong to this account.
         asked: what was asked, by `Asking.key`, with the most answers that were declared.
         spent: what that costs one person.
@@ -265,21 +267,21 @@ class AnswersAccount:
 
     @property
     def left(self) -> Cost:
-        """What may still be asked of a person."""
+        """Return the budget that is left for questions to a person."""
         return self.limits.cap - self.spent
 
     def cost_of(self, asking: Asking) -> Cost:
-        """What it would cost now: answers that were charged before cost nothing."""
+        """Return the cost of asking now: answers that were charged before cost nothing."""
         known = self.asked.get(asking.key)
         more = max(asking.answers - (known.answers if known is not None else 0), 0)
         return Cost(epsilon=asking.each.epsilon * more, delta=asking.each.delta * more)
 
     def questions_with(self, askings: Iterable[Asking] = ()) -> set[tuple[str, bool]]:
-        """The different questions of a person so far and with these: remembered and fresh answers to one are two."""
+        """Return the different questions of a person so far and with these: remembered and fresh answers to one are two."""
         return set(answers_by_question([*self.asked.values(), *askings]))
 
     def answers_with(self, askings: Iterable[Asking] = ()) -> dict[tuple[str, bool], int]:
-        """How many answers a person may give to each question, so far and with these: in all rows that a shuffler hands on."""
+        """Count the answers that a person may give to each question, so far and with these, in all rows of a shuffler."""
         everything = dict(self.asked)
         for asking in askings:
             known = everything.get(asking.key)
@@ -287,7 +289,7 @@ class AnswersAccount:
         return answers_by_question(everything.values())
 
     def charged(self, asking: Asking) -> "AnswersAccount":
-        """The account once it was asked.
+        """Return the account after the questions were charged.
 
         Raises:
             ValueError: it costs nothing, is of another kind, or a limit does not allow it.

@@ -1,6 +1,6 @@
-"""Accounts of answers for their owner or an auditor: limits, what was asked, what a manifest says of them.
+"""Exports of accounts of answers for their owner or an auditor: limits, questions, and the entry of a manifest.
 
-In: an open ledger. Out: JSON values. Holds: they stand in lists of their own, each with its neighbours, and no sum has both these
+In: an open ledger. Out: JSON values. Holds: they are in separate lists, each with its neighbours, and no sum adds these
 and accounts of rows; nothing but public facts. Not covered: the chain, which `export` exports.
 """
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def account_to_json(account: AnswersAccount) -> dict[str, Any]:
-    """An account: whose promise, its limits, what was asked and what is left."""
+    """Return an account as JSON values: who keeps the promise, its limits, the questions and what is left."""
     limits = account.limits
     return {
         "account": account.name,
@@ -36,13 +36,13 @@ def account_to_json(account: AnswersAccount) -> dict[str, Any]:
 
 
 def asking_to_json(asking: Asking) -> dict[str, Any]:
-    """What a person was asked at once, and what all of the declared answers cost."""
+    """Return the questions to a person at once, and the cost of all declared answers."""
     cost = Cost(epsilon=asking.each.epsilon * asking.answers, delta=asking.each.delta * asking.answers)
     return {**asking.to_json(), "cost": _amounts(cost)}
 
 
 def run_to_json(run: Run) -> dict[str, Any]:
-    """A run that estimates from answers, as `dp-pipelines runs --json` lists it."""
+    """Return a run that estimates from answers as `dp-pipelines runs --json` lists it."""
     return {
         "account": run.account,
         "run_id": run.run_id,
@@ -61,12 +61,12 @@ def run_to_json(run: Run) -> dict[str, Any]:
 
 
 def spent(ledger: "AnswersLedger", run: Run) -> dict[str, Any]:
-    """What the manifest of estimates says of the ledger: the account, and the head of the chain."""
+    """Return the entry about the ledger for the manifest of estimates: the account, and the head of the chain."""
     account = account_to_json(ledger.state.answers[run.account])
-    told = ("account", "kind", "neighbours", "kept", "cap", "spent", "left", "questions")
+    fields = ("account", "kind", "neighbours", "kept", "cap", "spent", "left", "questions")
     return {
         "id": ledger.state.ledger,
-        **{name: account[name] for name in told},
+        **{name: account[name] for name in fields},
         "estimate": run.round,
         "head": {"seq": ledger.head.seq, "hash": ledger.head.hash},
         "note": f"each question is charged once to a person, to the account {run.account!r} of kind {account['kind']}",
@@ -74,7 +74,7 @@ def spent(ledger: "AnswersLedger", run: Run) -> dict[str, Any]:
 
 
 def limits_in_words(kind: str, limits: AnswerLimits) -> str:
-    """Limits for readers."""
+    """Format limits for readers."""
     behind = f" and delta {spent_number(limits.delta)} behind the shuffler" if KINDS[kind].has_delta else ""
     return (
         f"{'' if behind else 'local '}epsilon {spent_number(limits.epsilon)}{behind} for all answers of a person, questions: "

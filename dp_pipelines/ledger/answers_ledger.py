@@ -1,6 +1,6 @@
-"""What a ledger does with accounts of answers: open them, raise their limits, charge questions, admit estimates.
+"""Operations of a ledger on accounts of answers: open them, raise their limits, charge questions, admit estimates.
 
-In: an open journal, what people are asked. Out: accounts, admitted runs, refusals. Holds: one step charges all questions of a job
+In: an open journal, questions to people. Out: accounts, admitted runs, refusals. Holds: one step charges all questions of a job
 and admits its run, or does nothing; a name or a file is never an account's of rows and of answers; nothing is given back, since
 people have answered. Not covered: the life of a run after it was admitted, which is that of all runs (`ledger`).
 """
@@ -17,7 +17,7 @@ from dp_pipelines.ledger.rules import delta_text, epsilon_text
 
 
 class AnswersLedger(Journal):
-    """The part of a ledger that accounts of answers are kept by.
+    """The operations of a ledger on accounts of answers.
 
     >>> import pathlib, tempfile
     >>> folder = pathlib.Path(tempfile.mkdtemp())
@@ -28,7 +28,7 @@ class AnswersLedger(Journal):
     """
 
     def answers_account(self, name: str) -> AnswersAccount:
-        """An account of answers.
+        """Return an account of answers.
 
         Raises:
             RequestError: there is none with that name, or it is one of rows.
@@ -44,7 +44,7 @@ class AnswersLedger(Journal):
         return self.state.answers[name]
 
     def refuse_answers(self, name: str) -> None:
-        """Refuse to take an account of answers for one of rows.
+        """Refuse an account of answers if one of rows is expected.
 
         Raises:
             RequestError: it is one.
@@ -59,7 +59,7 @@ class AnswersLedger(Journal):
             )
 
     def refuse_rows(self, name: str) -> None:
-        """Refuse to take an account of rows for one of answers.
+        """Refuse an account of rows if one of answers is expected.
 
         Raises:
             RequestError: it is one.
@@ -129,12 +129,12 @@ class AnswersLedger(Journal):
         params: Mapping[str, str],
         who: str = "",
     ) -> Run:
-        """Charge what was not charged yet of what people are asked, and admit a run that estimates from their answers.
+        """Charge the questions that were not charged yet, and admit a run that estimates from the answers.
 
         Args:
             account, run_id: the name of the run.
-            askings: what people are asked; the run estimates from their answers.
-            asked: digest of that.
+            askings: the questions; the run estimates from their answers.
+            asked: digest of the questions.
             content: digest of the job and the parameters.
             params: the parameters, as text.
             who: for the auditor.
@@ -143,7 +143,7 @@ class AnswersLedger(Journal):
             the run; one that was admitted before charges nothing more.
 
         Raises:
-            RequestError: the account is of another kind; the run id stands for another job or other parameters.
+            RequestError: the account is of another kind; the run id belongs to another job or other parameters.
             BudgetError: people may not be asked this.
         """
 
@@ -179,14 +179,14 @@ class AnswersLedger(Journal):
         Raises:
             RequestError: the pattern, or one of the files, belongs to another account.
         """
-        wanted = [source, *sources.behind_links(source, files)]
+        patterns = [source, *sources.behind_links(source, files)]
         self.refuse_foreign(name, source, files)
-        if set(wanted) <= set(self._owner(name).sources):
+        if set(patterns) <= set(self._owner(name).sources):
             return
 
         def step(add: Adder) -> None:
             self.refuse_foreign(name, source, files)
-            for one in wanted:
+            for one in patterns:
                 if one not in self._owner(name).sources:
                     add(events.SOURCE_REGISTERED, {"account": name, "source": one})
 
@@ -204,7 +204,7 @@ class AnswersLedger(Journal):
         return self.state.answers[name] if name in self.state.answers else self.state.accounts[name]
 
     def _claim_new(self, name: str, patterns: Sequence[str], files: Sequence[str]) -> None:
-        """Make sure that a new account's name and files are nobody's."""
+        """Make sure that the name and files of a new account belong to no other one."""
         if name in [other.name for other in self.state.owners]:
             raise RequestError(
                 field=f"dataset {name!r}",
@@ -217,7 +217,7 @@ class AnswersLedger(Journal):
 
 
 def refuse_kind(account: AnswersAccount, askings: Iterable[Asking]) -> None:
-    """Refuse to charge what goes through a shuffler to an account of what does not, and vice versa.
+    """Refuse to charge answers to an account of another kind: with a shuffler or without.
 
     Raises:
         RequestError: as said.
@@ -233,20 +233,20 @@ def refuse_kind(account: AnswersAccount, askings: Iterable[Asking]) -> None:
 
 
 def refuse_above(account: AnswersAccount, askings: Sequence[Asking]) -> None:
-    """Refuse what people may not be asked.
+    """Refuse questions that exceed a limit of an account.
 
     Args:
         account: whose.
-        askings: everything that a job asks at once, each once.
+        askings: all questions of a job, each once.
 
     Raises:
         BudgetError: names every limit that is in the way, and what would fit.
     """
-    limits, said, fits = account.limits, [], dict[str, str]()
+    limits, reasons, fits = account.limits, [], dict[str, str]()
     highest = units.epsilon_cap(limits.question_epsilon)
     dearest = max((asked for asking in askings for asked in asking.questions), key=lambda asked: asked.cost)
     if dearest.cost > highest:
-        said.append(
+        reasons.append(
             f"an answer to {dearest.name!r} has local epsilon {dearest.epsilon}, and the account allows "
             f"{epsilon_text(highest)} for one"
         )
@@ -259,20 +259,20 @@ def refuse_above(account: AnswersAccount, askings: Sequence[Asking]) -> None:
     answers = total[often.document, often.memoised]
     if answers > limits.answers:
         what = "distinct values" if often.memoised else "fresh answers of a person"
-        said.append(f"{answers} {what} are declared for {often.name!r}, and the account allows {limits.answers}")
+        reasons.append(f"{answers} {what} are declared for {often.name!r}, and the account allows {limits.answers}")
         fits["--answers"] = str(answers)
     before, after = account.questions_with(), account.questions_with(askings)
     if len(after) > limits.questions:
         everything = [asked for asking in askings for asked in asking.questions]
         new = dict.fromkeys(repr(asked.name) for asked in everything if (asked.document, asked.memoised) not in before)
-        said.append(
+        reasons.append(
             f"a person may be asked {limits.questions} questions, {len(before)} were asked, and this asks "
             f"{', '.join(new)} too, which no document that was charged before is"
         )
         fits["--questions"] = str(len(after))
     cost = sum((account.cost_of(asking) for asking in askings), Cost())
     if not cost.within(account.left):
-        said.append(
+        reasons.append(
             f"this costs a person {_amount(account, cost, up=True)}, and only {_amount(account, account.left)} of "
             f"{_amount(account, limits.cap)} are left"
         )
@@ -280,11 +280,11 @@ def refuse_above(account: AnswersAccount, askings: Sequence[Asking]) -> None:
         fits["--epsilon"] = epsilon_text(max(needed.epsilon, limits.cap.epsilon), up=True)
         if needed.delta > limits.cap.delta:
             fits["--delta"] = delta_text(needed.delta, up=True)
-    if said:
+    if reasons:
         options = " ".join(f"{option} {value}" for option, value in fits.items())
         raise BudgetError(
             field=f"account {account.name!r}",
-            message="; ".join(said),
+            message="; ".join(reasons),
             hint="`dp-pipelines ledger show` lists what was asked, which costs nothing more; to promise people less, on the "
             f"record: `dp-pipelines ledger raise ... {options}`",
         )

@@ -33,10 +33,10 @@ from dp_pipelines.ledger.patience import PASSING, Patience, Refused, Unreachable
 Found = TypeVar("Found")
 
 PART = 8 * 2**20
-"""Bytes of a release are kept in rows of this size."""
+"""Bytes of a release are stored in rows of this size."""
 
 BUSY_SECONDS = 30
-"""How long a writer waits for another one."""
+"""The longest wait of a writer for another one."""
 
 METADATA = sa.MetaData()
 EVENTS = sa.Table(
@@ -89,7 +89,7 @@ class Database:
         patience: with a server that does not answer; None has none.
 
     Raises:
-        RequestError: the URL is of another kind, or the file stands on a network file system.
+        RequestError: the URL is of another kind, or the file is on a network file system.
         LedgerError: the place cannot be reached, or is damaged.
     """
 
@@ -104,20 +104,20 @@ class Database:
 
     @property
     def place(self) -> str:
-        """The place in one spelling, links followed; without a password."""
+        """Return the place in one spelling, links followed; without a password."""
         return self.shown if self.path is None else os.path.realpath(self.path)
 
     @property
     def is_sqlite(self) -> bool:
-        """Whether it is a file."""
+        """Return True if the ledger is a SQLite file."""
         return self._url.get_backend_name() == "sqlite"
 
     def exists(self) -> bool:
-        """Whether there is a ledger; a SQLite file is not made by asking.
+        """Return True if there is a ledger. Asking never creates a SQLite file.
 
         Raises:
             RequestError: the server does not let this user in, or has no such database.
-            LedgerError: the place cannot be reached, or holds a file that is no database.
+            LedgerError: the place cannot be reached, or holds a file that is not a database.
         """
         if self.path is not None and not os.path.lexists(self.path):
             return False
@@ -139,7 +139,7 @@ class Database:
 
     @contextlib.contextmanager
     def creating(self) -> Iterator["Writer"]:
-        """Make the tables, and whatever is written first; all of it is there at the end, or nothing.
+        """Make the tables and write the first events; at the end all of it is there, or nothing.
 
         Raises:
             RequestError: there is a ledger, or another file.
@@ -153,7 +153,7 @@ class Database:
                     raise self._there()
                 yield _made(connection, _POSTGRES_TRIGGERS)
             return
-        # Under another name until it is whole: what is killed in between leaves no ledger that was never begun.
+        # Under another name until it is complete: a process that is killed in between leaves no half-made ledger.
         temporary = self.path.with_name(f".{self.path.name}.making-{uuid.uuid4().hex}")
         engine = self._connect(temporary)
         try:
@@ -168,7 +168,7 @@ class Database:
                 self._put(temporary, self.path)
         finally:
             for left in (temporary, temporary.with_name(temporary.name + "-journal")):
-                with contextlib.suppress(OSError):  # what failed first is told
+                with contextlib.suppress(OSError):  # the first failure is reported
                     left.unlink(missing_ok=True)
 
     def _put(self, temporary: pathlib.Path, path: pathlib.Path) -> None:
@@ -192,7 +192,7 @@ class Database:
         )
 
     def check(self) -> None:
-        """Verify that the place itself is sound: pages, tables and triggers are what `create` made.
+        """Verify the place itself: pages, tables and triggers are unchanged since `create`.
 
         Raises:
             LedgerError: they are not.
@@ -202,15 +202,17 @@ class Database:
                 raise LedgerError(f"ledger {self.shown}: its triggers against changes are missing; restore a backup")
             return
         with self._told("read"), self._engine.connect() as connection:
-            found = connection.execute(sa.text("PRAGMA integrity_check")).scalars().all()
-            made = connection.execute(sa.text("SELECT sql FROM sqlite_master WHERE type = 'trigger'")).scalars().all()
-        if found != ["ok"]:
+            reports = connection.execute(sa.text("PRAGMA integrity_check")).scalars().all()
+            triggers = (
+                connection.execute(sa.text("SELECT sql FROM sqlite_master WHERE type = 'trigger'")).scalars().all()
+            )
+        if reports != ["ok"]:
             raise LedgerError(f"ledger {self.shown}: the file is damaged; restore the newest backup")
-        if sorted(str(text) for text in made) != sorted(_SQLITE_TRIGGERS):
+        if sorted(str(text) for text in triggers) != sorted(_SQLITE_TRIGGERS):
             raise LedgerError(f"ledger {self.shown}: its triggers against changes are missing; restore a backup")
 
     def events(self, after: int = 0) -> list[Event]:
-        """The events after a number, in order.
+        """Return the events after a number, in order.
 
         Raises:
             LedgerError: they cannot be read.
@@ -219,7 +221,7 @@ class Database:
 
     @contextlib.contextmanager
     def writing(self) -> Iterator["Writer"]:
-        """The one writer; whatever it does is done together at the end, or not at all.
+        """Yield the only writer; everything it does is committed together at the end, or not at all.
 
         Raises:
             LedgerError: writing is not possible, and nothing was written.
@@ -235,29 +237,29 @@ class Database:
             yield Writer(connection)
 
     def content(self, sha256: str) -> bytes | None:
-        """Bytes by their digest, which the caller checks; None where there are none. Errors as for `contents`."""
+        """Return bytes by their digest, which the caller checks; None if there are none. Errors as for `contents`."""
         return next(self.contents([sha256]))
 
     def contents(self, digests: Iterable[str]) -> Iterator[bytes | None]:
-        """Bytes by their digests, one after the other, over one connection.
+        """Yield bytes by their digests, one after the other, over one connection.
 
         Raises:
             LedgerError: they cannot be read.
         """
-        wanted = list(digests)
-        while wanted:
+        remaining = list(digests)
+        while remaining:
             try:
                 with self._told("read"), self._connected(self._engine) as connection:
-                    while wanted:
-                        found = _content(connection, wanted[0])
-                        del wanted[0]
+                    while remaining:
+                        found = _content(connection, remaining[0])
+                        del remaining[0]
                         self.patience.answered(f"ledger {self.shown}")
                         yield found
             except (Unreachable, Refused) as lost:
                 self.patience.again(lost, f"ledger {self.shown}")
 
     def _read(self, look: Callable[[sa.Connection], Found]) -> Found:
-        """What a look at the place finds; a look that loses its connection is repeated."""
+        """Return the result of a read; a read that loses its connection is repeated."""
         while True:
             try:
                 with self._told("read"), self._connected(self._engine) as connection:
@@ -269,7 +271,7 @@ class Database:
 
     @contextlib.contextmanager
     def _connected(self, engine: sa.Engine) -> Iterator[sa.Connection]:
-        """A connection.
+        """Yield a connection.
 
         Raises:
             Refused: the server does not let this user in, or has no such database.
@@ -296,7 +298,7 @@ class Database:
     def _connect(self, path: pathlib.Path | None) -> sa.Engine:
         # No connection is kept: between two steps of a run hours may pass, and servers close what is idle.
         if path is None:
-            # A server whose machine is gone says nothing: a line that has been silent for a minute is lost.
+            # A server whose machine is gone sends nothing: a connection that has been silent for a minute is lost.
             silent = {
                 "keepalives_idle": 30,
                 "keepalives_interval": 10,
@@ -342,7 +344,7 @@ class Database:
 
     @contextlib.contextmanager
     def _told(self, verb: str) -> Iterator[None]:
-        """Failures of the database in our words; its own words may hold what is being written."""
+        """Convert failures of the database to our messages; its own may contain what is being written."""
         try:
             yield
         except UnicodeDecodeError:  # SQLite's own complaint repeats the damaged text
@@ -380,13 +382,13 @@ _MEANINGS = {
 
 
 class Writer:
-    """What can be done while nobody else writes."""
+    """The operations that are possible while nobody else writes."""
 
     def __init__(self, connection: sa.Connection) -> None:
         self._connection = connection
 
     def events(self, after: int) -> list[Event]:
-        """The events after a number."""
+        """Return the events after a number."""
         return _events(self._connection, after)
 
     def append(self, event: Event) -> None:
@@ -397,7 +399,7 @@ class Writer:
         """Add bytes under their digest, unless they are there.
 
         Raises:
-            LedgerError: what is there under this digest is something else.
+            LedgerError: other bytes are stored under this digest.
         """
         there = _content(self._connection, sha256)
         if there is not None and there != content:

@@ -1,4 +1,4 @@
-"""Notes which files this user has charged to which account of which ledger, to warn when another starts with a full budget.
+"""Notes of the files that this user has charged to accounts, to warn if another ledger starts with a full budget.
 
 In: files, an account, its ledger. Out: warnings that name other accounts charged for these files before. Holds: a file is
 recognised by its path with links resolved, or by device and inode if renamed; a URL by its text. It only warns, and an
@@ -19,7 +19,7 @@ from dp_pipelines.ledger.anchor import default_anchor, put, read_object
 from dp_pipelines.ledger.sources import without_scheme
 
 DEFAULT_NAME = "dp-ledger.sqlite"
-"""The file beside a job that is used if no ledger is named."""
+"""The file next to a job file that is used if no ledger is named."""
 
 Mark = tuple[int, ...]
 """Device, inode and modification time of a file; empty for a URL or a missing file."""
@@ -31,7 +31,7 @@ def beside(job: pathlib.Path) -> str:
     Args:
         job: its file, which need not exist yet.
     """
-    # The folder of the file itself: a link to it in another folder is the same job.
+    # The folder of the target: a link to the file in another folder is the same job.
     return str(job.resolve().parent / DEFAULT_NAME)
 
 
@@ -51,7 +51,7 @@ class AccountPlace:
 
 
 def remember(place: AccountPlace, pattern: str, files: Sequence[str], option: str) -> list[str]:
-    """Record that files are charged to an account, and warn of every other account that was charged for one of them.
+    """Record that files are charged to an account, and return warnings of other accounts that were charged for one.
 
     Args:
         place: the account.
@@ -70,8 +70,8 @@ def remember(place: AccountPlace, pattern: str, files: Sequence[str], option: st
         note = _folder() / _name(place)
         private_folders.make(note.parent)
         with disks.alone(note.parent):
-            held = _known(place) | read
-            put(note, {**vars(place), "files": {name: list(mark) for name, mark in held.items()}})
+            marks = _known(place) | read
+            put(note, {**vars(place), "files": {name: list(mark) for name, mark in marks.items()}})
     return warnings
 
 
@@ -83,7 +83,10 @@ def warnings_of(place: AccountPlace, pattern: str, files: Sequence[str], option:
 def _warnings_of_new(
     place: AccountPlace, known: Mapping[str, Mark], read: Mapping[str, Mark], option: str, pattern: str
 ) -> list[str]:
-    """Warn of what an account has not recorded, or with other marks; of the pattern, too, if it has recorded nothing."""
+    """Return warnings about files that an account has not recorded, or with other marks.
+
+    If it has recorded nothing, also about the pattern.
+    """
     if read.items() <= known.items():
         return []
     new = {name: mark for name, mark in read.items() if name not in known}
@@ -91,7 +94,10 @@ def _warnings_of_new(
 
 
 def charged_before(place: AccountPlace, files: Sequence[str], option: str) -> list[str]:
-    """Warn of every other account that was charged for one of these files; record nothing. Arguments as for `remember`."""
+    """Return a warning for every other account that was charged for one of these files; record nothing.
+
+    Arguments as for `remember`.
+    """
     return _warnings(place, _marks(files), option)
 
 
@@ -115,7 +121,7 @@ def _same_account(one: AccountPlace, other: AccountPlace) -> bool:
 
 
 def _shared(new: Mapping[str, Mark], held: Mapping[str, Mark]) -> bool:
-    """Whether one of these files was recorded, under this or another name."""
+    """Return True if one of these files was recorded, under this or another name."""
     if not new.keys().isdisjoint(held):
         return True
     by_inode = {mark[:2]: (name, mark) for name, mark in held.items() if mark}
@@ -139,28 +145,28 @@ def _mark(name: str) -> Mark:
     if "://" in name:
         return ()
     try:
-        found = os.stat(name)
+        status = os.stat(name)
     except (OSError, ValueError):
         return ()
-    return found.st_dev, found.st_ino, found.st_mtime_ns
+    return status.st_dev, status.st_ino, status.st_mtime_ns
 
 
 def _known(place: AccountPlace) -> dict[str, Mark]:
-    found = _read(_folder() / _name(place))
-    return found[1] if found is not None and _same_account(found[0], place) else {}
+    note = _read(_folder() / _name(place))
+    return note[1] if note is not None and _same_account(note[0], place) else {}
 
 
 def _notes() -> Iterator[tuple[AccountPlace, dict[str, Mark]]]:
     for path in sorted(_folder().glob("files-*.json")):
-        found = _read(path)
-        if found is not None:
-            yield found
+        note = _read(path)
+        if note is not None:
+            yield note
 
 
 def _read(path: pathlib.Path) -> tuple[AccountPlace, dict[str, Mark]] | None:
-    held = read_object(path) or {}
-    texts = {name: held.get(name) for name in ("account", "ledger", "shown")}
-    files = held.get("files")
+    content = read_object(path) or {}
+    texts = {name: content.get(name) for name in ("account", "ledger", "shown")}
+    files = content.get("files")
     if not isinstance(files, dict) or not all(isinstance(text, str) for text in texts.values()):
         return None
     marks = {name: mark if isinstance(mark, list) else [] for name, mark in files.items()}
@@ -171,10 +177,10 @@ def _read(path: pathlib.Path) -> tuple[AccountPlace, dict[str, Mark]] | None:
 
 
 def _older(place: AccountPlace, pattern: str) -> AccountPlace | None:
-    """Another ledger that version 0.1.0 has noted, which knew an account's name with the pattern of its files."""
+    """Return another ledger, as version 0.1.0 noted it, with the same account name and pattern; None if there is none."""
     name = hashlib.sha256(json.dumps([place.account, pattern]).encode()).hexdigest()[:32]
-    held = read_object(_folder() / f"source-{name}.json") or {}
-    shown, ledger = held.get("shown"), held.get("ledger")
+    note = read_object(_folder() / f"source-{name}.json") or {}
+    shown, ledger = note.get("shown"), note.get("ledger")
     if not isinstance(shown, str) or not isinstance(ledger, str) or ledger == place.ledger:
         return None
     return AccountPlace(account=place.account, ledger=ledger, shown=shown)

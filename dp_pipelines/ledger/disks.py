@@ -1,4 +1,4 @@
-"""Finds the file system of a path, since SQLite's locks only work on local disks; and locks a folder.
+"""File systems of paths, since SQLite's locks only work on local disks, and locks on folders.
 
 In: a path. Out: an error if the path is on a network file system; one process at a time. Not covered: systems other
 than Linux, where the kinds of mounts are unknown; a local disk that another machine mounts too; 9p, which is both the
@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dp_pipelines.errors import RequestError
 
 MOUNTS = pathlib.Path("/proc/self/mounts")
-"""Where Linux lists what is mounted. Tests put a file of their own here."""
+"""The file in which Linux lists mounts. Tests replace it."""
 
 NETWORK = re.compile(
     r"nfs4?|cifs|smb[23]?|smbfs|ncpfs|afs|coda|ceph|glusterfs|lustre|gpfs|beegfs|panfs|orangefs|pvfs2|ocfs2|gfs2|wekafs|davfs"
@@ -24,7 +24,7 @@ NETWORK = re.compile(
 
 
 def kind_of(path: pathlib.Path) -> str:
-    """The kind of file system that holds a path, or would hold it; empty if unknown."""
+    """Return the kind of file system that holds a path, or would hold it; empty if unknown."""
     try:
         lines = MOUNTS.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
@@ -61,7 +61,7 @@ def refuse_network(path: pathlib.Path) -> None:
 
 
 def is_read_only(path: pathlib.Path) -> bool:
-    """Whether the disk that holds a path, or would hold it, is mounted read-only."""
+    """Return True if the disk that holds a path, or would hold it, is mounted read-only."""
     where = path
     while not where.exists() and where != where.parent:
         where = where.parent

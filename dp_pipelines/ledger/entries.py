@@ -20,7 +20,7 @@ TUNE, CHECK = "tune", "check"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Cost:
-    """Whole units of what an account adds up: epsilon (or Renyi divergence at the account's order) and delta."""
+    """An amount of epsilon (or Renyi divergence at the account's order) and delta, in whole units."""
 
     epsilon: int = 0
     delta: int = 0
@@ -32,16 +32,16 @@ class Cost:
         return Cost(epsilon=self.epsilon - other.epsilon, delta=self.delta - other.delta)
 
     def within(self, cap: "Cost") -> bool:
-        """Whether neither part exceeds its cap."""
+        """Return True if neither part exceeds its cap."""
         return self.epsilon <= cap.epsilon and self.delta <= cap.delta
 
     def to_json(self) -> dict[str, str]:
-        """As text, since few programs read whole numbers of sixty digits."""
+        """Return the cost as text, since few programs read whole numbers of sixty digits."""
         return {"epsilon": str(self.epsilon), "delta": str(self.delta)}
 
     @classmethod
     def from_json(cls, values: dict[str, str]) -> "Cost":
-        """Read back; a cost is never negative."""
+        """Return the cost that `to_json` wrote."""
         cost = cls(epsilon=int(values["epsilon"]), delta=int(values["delta"]))
         if cost.epsilon < 0 or cost.delta < 0:
             raise ValueError("a cost is never negative")
@@ -50,7 +50,7 @@ class Cost:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Window:
-    """A window of event time to which the privacy unit is bounded: the only sound way to start afresh.
+    """A window of event time to which the privacy unit is bounded: the only sound way to start again with a full budget.
 
     Args:
         column: the column with the time of a row.
@@ -65,7 +65,7 @@ class Window:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Account:
-    """One group of people, what may be spent on them, and by which rule.
+    """A group of people, the most that may be spent on them, and the rule for it.
 
     Args:
         name: the `dataset` of job files.
@@ -93,17 +93,17 @@ class Account:
     spent: dict[str, Cost] = dataclasses.field(default_factory=dict)
 
     def left(self, window: str) -> Cost:
-        """What is left in a window."""
+        """Return the amount that is left in a window."""
         return self.cap - self.spent.get(window, Cost())
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PlanBlock:
-    """A frozen plan, and what it holds of its account.
+    """A frozen plan, and the amount of its account that it reserves.
 
     Args:
         account, window: whose budget.
-        asked: digest of what the plan was made from.
+        asked: digest of the request from which the plan was made.
         plan: the digest of the plan.
         runs: how often it may run.
         cost: what is charged for all of its runs; nothing under the rule `filter`.
@@ -124,7 +124,7 @@ class PlanBlock:
 
     @property
     def spare(self) -> int:
-        """How many of its runs, the last ones, are for corrections."""
+        """Return how many of its runs, the last ones, are for corrections."""
         return int(self.body.get("spare", 0))
 
     @property
@@ -140,7 +140,7 @@ class PlanBlock:
 
     @property
     def job_fields(self) -> Mapping[str, str]:
-        """The keys of the job file with what they say; empty in events before version 0.2.0 and of plans without a job file."""
+        """Return the keys of the job file with their values; empty before version 0.2.0 and for plans without a job file."""
         return {str(key): str(text) for key, text in self.body.get("job_fields", {}).items()}
 
     def free(self, *, spare: bool = False) -> list[int]:
@@ -162,7 +162,7 @@ class EngineJob:
         name: the unique name under which the engine lists it; it is recorded before the engine gets the job.
         runner: which engine.
         endpoint: where another process can ask about it, without secrets; empty if the job ends with its driver.
-        job: the engine's own id for it; empty until the engine has told us.
+        job: the engine's own id for it; empty until the engine has reported it.
     """
 
     name: str
@@ -243,7 +243,7 @@ class Run:
 
     @property
     def committed(self) -> bool:
-        """Whether its release is fixed forever."""
+        """Return True if its release is fixed forever."""
         return self.state in ("committed", "published")
 
 
@@ -275,7 +275,15 @@ class Tuning:
 
 
 def frozen_body(account: str, window: str, asked: str, plan: Plan, cost: dict[str, str], who: str) -> dict[str, Any]:
-    """The content of the event that freezes a plan."""
+    """Return the content of the event that freezes a plan.
+
+    Args:
+        account, window: whose budget.
+        asked: digest of the request from which the plan was made.
+        plan: the plan.
+        cost: of all of its runs, as `Cost.to_json` returns it.
+        who: for the auditor.
+    """
     return {
         "account": account,
         "window": window,

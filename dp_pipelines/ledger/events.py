@@ -85,7 +85,7 @@ class Event:
 
     @property
     def content(self) -> dict[str, Any]:
-        """The body as values."""
+        """Return the body as values."""
         content = json.loads(self.body)
         if not isinstance(content, dict):
             raise ValueError("the body of an event is an object")
@@ -93,7 +93,13 @@ class Event:
 
 
 def chained(previous: Event | None, kind: str, body: Mapping[str, Any], time: str) -> Event:
-    """The event that follows another.
+    """Return the event that follows another.
+
+    Args:
+        previous: the last event; None for the first one.
+        kind: one of `KINDS`.
+        body: the content.
+        time: by the driver's clock.
 
     >>> first = chained(None, LEDGER_CREATED, {"ledger": "l"}, "2026-01-01T00:00:00Z")
     >>> first.seq, chained(first, CAP_RAISED, {}, "").previous == first.hash
@@ -106,17 +112,17 @@ def chained(previous: Event | None, kind: str, body: Mapping[str, Any], time: st
 
 
 def canonical(body: Mapping[str, Any]) -> str:
-    """JSON in one spelling only: sorted keys, no spaces, no NaN."""
+    """Return JSON in one spelling only: sorted keys, no spaces, no NaN."""
     return json.dumps(body, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
 def digest(seq: int, previous: str, kind: str, time: str, body: str) -> str:
-    """The hash of an event."""
+    """Return the hash of an event. Arguments as for `Event`."""
     return hashlib.sha256(json.dumps([FORMAT, seq, previous, kind, time, body]).encode()).hexdigest()
 
 
 def check_chain(events: Iterable[Event], last: Event | None = None) -> Event | None:
-    """Verify that events follow each other, and give the last one.
+    """Verify that events follow each other, and return the last one.
 
     Args:
         events: in the order of their numbers.

@@ -1,4 +1,4 @@
-"""Exports a ledger for its owner or an auditor: accounts, spending, runs, events.
+"""Exports of a ledger for its owner or an auditor: accounts, spending, runs, events.
 
 In: an open ledger. Out: JSON values, CSV. Holds: nothing but public facts of requests and what was charged for them; the proof
 of the chain goes along. Not covered: the HTML page (`report.ledger_page`).
@@ -18,9 +18,15 @@ if TYPE_CHECKING:
 
 
 def budget_of(account: Account, window: str) -> dict[str, Any]:
-    """Cap, spent and left of an account in a window, as numbers to show.
+    """Return cap, spent and left of an account in a window, as numbers to show.
+
+    Under the rule `filter`, the spent divergence and failures are converted to (epsilon, delta).
 
     Under the rule `filter` what is spent is what its divergence and failures amount to as (epsilon, delta).
+
+    Args:
+        account: the account.
+        window: of event time; empty if there are none.
     """
     spent = account.spent.get(window, Cost())
     cap = {"epsilon": account.epsilon, "delta": account.delta}
@@ -45,13 +51,13 @@ def budget_of(account: Account, window: str) -> dict[str, Any]:
 
 
 def cost_of_used(block: PlanBlock) -> float:
-    """The joint epsilon of the rounds of a plan that runs hold, at the plan's delta."""
-    # Loads what composes losses, which other exports do without.
+    """Compute the joint epsilon of those rounds of a plan that runs have taken, at the plan's delta."""
+    # Imported here: composing losses takes long to load, and other exports do not need it.
     from dp_pipelines.accounting.accountant import epsilon_of_rounds
     from dp_pipelines.accounting.mechanism_record import MechanismRecord
 
     used, first = [], 1
-    # With a constant split one round stands for all of them.
+    # With a constant split all rounds are equal.
     for records, times in block.body.get("groups") or [[block.body["mechanisms"], block.runs]]:
         count = sum(first <= number < first + times for number in block.rounds)
         if count:
@@ -61,7 +67,7 @@ def cost_of_used(block: PlanBlock) -> float:
 
 
 def account_to_json(account: Account) -> dict[str, Any]:
-    """An account and each of its windows."""
+    """Return an account and each of its windows as JSON values."""
     return {
         "account": account.name,
         "privacy_unit": account.words,
@@ -75,7 +81,7 @@ def account_to_json(account: Account) -> dict[str, Any]:
 
 
 def run_to_json(ledger: "Ledger", run: Run) -> dict[str, Any]:
-    """A run as `dp-pipelines runs --json` lists it."""
+    """Return a run as `dp-pipelines runs --json` lists it."""
     if run.account in ledger.state.answers:
         return answers_export.run_to_json(run)
     block = ledger.state.plans[run.account, run.window, run.plan]
@@ -101,12 +107,12 @@ def run_to_json(ledger: "Ledger", run: Run) -> dict[str, Any]:
 
 
 def tunings_to_json(ledger: "Ledger", account: str) -> list[dict[str, Any]]:
-    """The looks at the raw rows of an account."""
+    """Return the looks at the raw rows of an account as JSON values."""
     return [vars(tuning) for tuning in ledger.state.tunings if tuning.account == account]
 
 
 def to_json(ledger: "Ledger") -> dict[str, Any]:
-    """Everything, with the chain: enough to verify it with ten lines of any language."""
+    """Return everything, with the chain: enough to verify it with ten lines of any language."""
     return {
         "ledger": ledger.state.ledger,
         "head": {"seq": ledger.head.seq, "hash": ledger.head.hash},
@@ -130,7 +136,9 @@ def to_json(ledger: "Ledger") -> dict[str, Any]:
 
 
 def to_csv(ledger: "Ledger") -> str:
-    """One line for each event: who, when, what, on which plan, at which cost, and the chain.
+    """Return one line for each event: who, when, what, on which plan, at which cost, and the chain.
+
+    Costs of answers have columns of their own, and are never added to those of tables.
 
     What answers cost stands in columns of its own, and is never added to what tables cost.
     """
@@ -189,7 +197,7 @@ def spreadsheet_cell(text: Any) -> str:
 
 
 def spent(ledger: "Ledger", run_: Run) -> dict[str, Any]:
-    """What the manifest says of the ledger: the account so far, this run's round, the head of the chain."""
+    """Return the manifest's entry about the ledger: the account so far, this run's round, the head of the chain."""
     if run_.account in ledger.state.answers:
         return answers_export.spent(ledger, run_)
     account = ledger.account(run_.account)

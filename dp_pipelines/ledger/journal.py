@@ -60,7 +60,7 @@ class Journal:
                 missing anchors are no error.
             clock: gives the times that are written down.
             patience: with a server that does not answer; None has none.
-            anew: whether it may take the place of one that this user has seen there and that is gone.
+            anew: True if it may replace one that this user has seen there and that is gone.
 
         Raises:
             RequestError: there is one already, there was one, or the URL is wrong.
@@ -127,7 +127,7 @@ class Journal:
 
     @classmethod
     def exists(cls, url: str, *, patience: Patience | None = None) -> bool:
-        """Whether there is a ledger at a place. Errors as for `open`, except for its absence."""
+        """Return True if there is a ledger at a place. Errors as for `open`, except for its absence."""
         return Database(url, patience).exists()
 
     @classmethod
@@ -163,7 +163,7 @@ class Journal:
 
     @property
     def state(self) -> State:
-        """The state that the events add up to; read again if a step has failed.
+        """Return the state after all events; read it again if a step has failed.
 
         Raises:
             LedgerError: it had to be read again, and cannot be read or trusted.
@@ -175,33 +175,33 @@ class Journal:
 
     @property
     def patience(self) -> Patience:
-        """How long it waits for its server."""
+        """Return how long it waits for its server."""
         return self._database.patience
 
     @property
     def shown(self) -> str:
-        """The place, without a password."""
+        """Return the place, without a password."""
         return self._database.shown
 
     @property
     def path(self) -> pathlib.Path | None:
-        """The file; None of a ledger on a server."""
+        """Return the file; None for a ledger on a server."""
         return self._database.path
 
     @property
     def head(self) -> Event:
-        """The last event."""
+        """Return the last event."""
         last = self.state.last
         assert last is not None
         return last
 
     @property
     def history(self) -> Sequence[Event]:
-        """All events, verified."""
+        """Return all events, verified."""
         return tuple(self._events) if self.state.last is not None else ()
 
     def refresh(self) -> None:
-        """Read what others have written in the meantime.
+        """Read the events that others have written in the meantime.
 
         Raises:
             LedgerError: the ledger cannot be read or trusted.
@@ -281,7 +281,7 @@ class Journal:
 
     @contextlib.contextmanager
     def _whole(self) -> Iterator[None]:
-        """If any of it fails, nothing is trusted until it is read again."""
+        """Forget the state if any step inside fails, so that it is read again before it is trusted."""
         try:
             yield
         except BaseException:
@@ -289,7 +289,9 @@ class Journal:
             raise
 
     def _write(self, step: Callable[["Adder"], None], *, charges: bool = True) -> None:
-        """Catch up with other writers, add events, and remember the head; what fails is read again before the next step.
+        """Catch up with other writers, add events, and remember the head.
+
+        After a failure the state is read again before the next step.
 
         Args:
             step: adds the events, or raises. It is called again if the server hung up before it heard of them all, and then
@@ -302,7 +304,7 @@ class Journal:
             try:
                 with self._database.writing() as writer:
                     self._catch_up(writer, charges)
-                    # Nobody else writes now, nor will a lost line of our own: either its events are here, or they never will be.
+                    # Nobody else writes now, nor will our lost connection: either its events are here, or they never will be.
                     written = unsure is not None and self._hash_of(unsure.seq) == unsure.hash
                     if not written:
                         adder = Adder(self, writer)
@@ -321,7 +323,7 @@ class Journal:
             self._write_anchor()
 
     def _catch_up(self, writer: Writer, charges: bool) -> None:
-        """Apply what others have written, and check the anchor, while nobody else writes."""
+        """Apply the events that others have written, and check the anchor, while nobody else writes."""
         with self._whole():
             if self._state is None:
                 self._state = State()
@@ -332,7 +334,7 @@ class Journal:
 
 
 class Adder:
-    """Adds events inside one transaction."""
+    """A function that adds events inside one transaction."""
 
     def __init__(self, journal: Journal, writer: Writer) -> None:
         self._journal, self.writer, self.added = journal, writer, False

@@ -40,7 +40,7 @@ class MovedOn(LedgerError):
 
 
 class _TakenBack(Exception):
-    """Ends a trial, whose events are not written."""
+    """An exception that ends a trial, whose events are not written."""
 
     def __init__(self, run: Run) -> None:
         super().__init__()
@@ -61,7 +61,7 @@ class Ledger(AnswersLedger):
     """
 
     def account(self, name: str) -> Account:
-        """An account.
+        """Return an account of rows.
 
         Raises:
             RequestError: there is none with that name, or it is one of answers.
@@ -77,11 +77,16 @@ class Ledger(AnswersLedger):
         return self.state.accounts[name]
 
     def run(self, account: str, run_id: str) -> Run | None:
-        """A run, or None."""
+        """Return a run, or None."""
         return self.state.runs.get((account, run_id))
 
     def block(self, account: str, window: str, asked: str) -> PlanBlock | None:
-        """A frozen plan by what it was made from, or None."""
+        """Return a frozen plan by the digest of its request, or None.
+
+        Args:
+            account, window: whose budget.
+            asked: digest of the request from which the plan was made.
+        """
         return self.state.plans.get((account, window, asked))
 
     def open_account(
@@ -148,6 +153,10 @@ class Ledger(AnswersLedger):
     def raise_cap(self, name: str, *, epsilon: float, delta: float) -> Account:
         """Raise the cap. This is impossible under the rule `filter`, whose order depends on the cap.
 
+        Args:
+            name: of the account.
+            epsilon, delta: the new cap.
+
         Raises:
             RequestError: it would be lowered, or cannot be raised.
         """
@@ -192,7 +201,7 @@ class Ledger(AnswersLedger):
         Args:
             account, run_id: the name of the run.
             plan: its plan.
-            asked: digest of what the plan was made from.
+            asked: digest of the request from which the plan was made.
             content: digest of the job and the parameters.
             params: the parameters, as text.
             records: the mechanism records of a round.
@@ -211,7 +220,7 @@ class Ledger(AnswersLedger):
             the run; one that was admitted before is charged no more.
 
         Raises:
-            RequestError: the run id stands for another plan or other parameters; the plan is not the one that was frozen for
+            RequestError: the run id belongs to another plan or other parameters; the plan is not the one that was frozen for
                 `asked`; the account has windows and none is given, or vice versa.
             BudgetError: the account or the plan has no room for it.
         """
@@ -286,10 +295,16 @@ class Ledger(AnswersLedger):
     def start(self, run: Run, *, attempt: str, staging: str, where: Mapping[str, Any]) -> Run:
         """Begin an attempt, which from now on is the only one that can commit.
 
+        Args:
+            run: as the caller last saw it.
+            attempt: its name.
+            staging: its private folder.
+            where: host and process.
+
         Raises:
-            LedgerError: the run is no longer in the state that the caller expects.
+            LedgerError: the run's state is not the one that the caller expects.
         """
-        # Check what the caller was admitted for: meanwhile the id may have been abandoned and stand for another run.
+        # Check what the caller was admitted for: meanwhile the id may have been abandoned and belong to another run.
         admitted = [run.plan, run.content, run.round]
         return self._follow(
             run, events.ATTEMPT_STARTED, attempt=attempt, staging=staging, where=dict(where), admitted=admitted
@@ -297,6 +312,10 @@ class Ledger(AnswersLedger):
 
     def submitted(self, run: Run, *, attempt: str, job: EngineJob) -> Run:
         """Note that an attempt is about to submit a job to an engine, or that the engine has named it.
+
+        Args:
+            run, attempt: of the job.
+            job: as far as it is known.
 
         Raises:
             LedgerError: another attempt has begun since.
@@ -334,7 +353,7 @@ class Ledger(AnswersLedger):
         return self.state.runs[run.account, run.run_id]
 
     def drawn(self, run: Run, name: str) -> bytes | None:
-        """The content that `freeze` has kept under a name, or None.
+        """Return the content that `freeze` has stored under a name, or None.
 
         Raises:
             LedgerError: its bytes are damaged.
@@ -343,15 +362,19 @@ class Ledger(AnswersLedger):
         return None if known is None else next(self._contents([known]))
 
     def staged(self, run: Run, *, attempt: str, files: Mapping[str, str]) -> Run:
-        """Note that all files of an attempt are complete: their seals by name.
+        """Note that all files of an attempt are complete.
 
         A seal must reveal nothing once the files are destroyed. From a plain digest of a small table, its first draw
         could be found by trial and compared with the second one, which is published.
+
+        Args:
+            run, attempt: of the files.
+            files: their seals by name.
         """
         return self._follow(run, events.RUN_STAGED, attempt=attempt, files=dict(files))
 
     def commit(self, run: Run, *, attempt: str, files: Mapping[str, bytes]) -> Run:
-        """Fix the release that the run id stands for from now on.
+        """Fix the release of a run id, forever.
 
         Args:
             run, attempt: which.
@@ -400,7 +423,7 @@ class Ledger(AnswersLedger):
         return self.state.runs[run.account, run.run_id]
 
     def release(self, run: Run) -> dict[str, bytes]:
-        """The stored release of a committed run, by name.
+        """Return the stored release of a committed run, by name.
 
         Raises:
             LedgerError: its bytes are damaged.
@@ -428,8 +451,8 @@ class Ledger(AnswersLedger):
         """
         again = type(self)(self._database, self._clock, self._pinned)
         again._load(needed=accepted)
-        kept = {sha for run in again.state.runs.values() for sha in (*run.files.values(), *run.drawn.values())}
-        for _ in again._contents(sorted(kept)):
+        stored = {sha for run in again.state.runs.values() for sha in (*run.files.values(), *run.drawn.values())}
+        for _ in again._contents(sorted(stored)):
             pass
         self.refresh()
         return again.head.seq

@@ -1,8 +1,9 @@
-"""How long a ledger waits for a server that does not answer, and who is told.
+"""Waiting for a ledger's server that does not answer: for how long, and who is informed.
 
-In: seconds, a listener. Out: another try, or the failure after all. Holds: only what passes by itself is waited for: a lost
-line, a standby that takes no writes, a lock. All other refusals of a server are told at once, unless something is charged
-already. Not covered: what a write did whose answer was lost (`journal` reads it back); files, whose writers wait for each other.
+In: seconds, a listener. Out: another try, or the failure after all. Holds: only temporary failures are waited for: a lost
+connection, a standby that takes no writes, a lock. All other refusals of a server are reported at once, unless something is
+charged already. Not covered: the effect of a write whose answer was lost (`journal` reads it back); files, whose writers wait
+for each other.
 """
 
 import re
@@ -12,30 +13,32 @@ from collections.abc import Callable
 from dp_pipelines.errors import LedgerError
 
 A_MOMENT = 2.0
-"""Seconds that a command waits for a locked ledger that it only looks at, and can do without."""
+"""Seconds that a command waits for a locked ledger that it only reads, and does not need."""
 
 A_MINUTE = 60.0
 """Seconds that a command waits for a server."""
 
 TEN_MINUTES = 600.0
-"""Seconds that a finished release is worth."""
+"""Seconds that a command waits if it has a finished release."""
 
 PAUSE_SECONDS = 1.0
-"""Between two tries."""
+"""Seconds between two tries."""
 
 REMINDER_SECONDS = 60.0
-"""How often the listener hears that the wait goes on."""
+"""Seconds between two reports that the wait goes on."""
 
 
 NO_ANSWER = "the server does not answer"
 
 
 class Unreachable(LedgerError):
-    """The server of a ledger does not answer, hung up, or takes no writes now. What was under way happened whole or not at all.
+    """The server of a ledger does not answer, hung up, or takes no writes now.
+
+    The current write happened completely or not at all.
 
     Args:
-        message: for who gives up.
-        reason: what is waited for, for who hears of the wait.
+        message: for the caller who gives up.
+        reason: of the wait, for its reports.
     """
 
     def __init__(self, message: str, reason: str = NO_ANSWER) -> None:
@@ -54,7 +57,7 @@ PASSING = {
         "another process has been writing to it or has locked it for too long; run the same command again",
     ),
 }
-"""By SQLSTATE, refusals of a server that pass by themselves: what is waited for, and the message if it takes too long."""
+"""Temporary refusals of a server by SQLSTATE: the reason for the wait, and the message if it takes too long."""
 
 
 REFUSALS = {
@@ -77,17 +80,17 @@ The first that is found counts. "too many connections for role" passes by itself
 
 
 _BEFORE = re.compile(r"^.*?(?:port \S+|on socket \"[^\"]*\") failed: |^.*?resolve host '[^']*': ", re.MULTILINE)
-"""What names the server, before what it says: any words may be in its name."""
+"""The part of a failure's text that names the server: any words may be in its name."""
 
 _NAMES = re.compile(r'"[^"]*"')
-"""Names of users, databases and machines in what it says."""
+"""Names of users, databases and machines in the text."""
 
 
 def refusal(text: str) -> str:
-    """Return what a server's refusal means; empty where it passes by itself.
+    """Return the meaning of a server's refusal; empty if it is temporary.
 
     Args:
-        text: of the failure, as the driver has it.
+        text: of the failure, as the database driver reports it.
 
     >>> refusal('FATAL: role "ann" does not exist')
     'the server knows no user of this name; correct the URL'
@@ -96,16 +99,16 @@ def refusal(text: str) -> str:
     >>> refusal('connection to server at "certificate-db.example", port 5432 failed: Connection refused')
     ''
     """
-    said = _NAMES.sub('""', _BEFORE.sub("", text))
-    return next((meaning for sign, meaning in REFUSALS.items() if re.search(sign, said, re.IGNORECASE)), "")
+    plain = _NAMES.sub('""', _BEFORE.sub("", text))
+    return next((meaning for sign, meaning in REFUSALS.items() if re.search(sign, plain, re.IGNORECASE)), "")
 
 
 class Refused(LedgerError):
-    """The server of a ledger, or its name, is wrong, which does not pass by itself unless a moment ago it was right.
+    """The server of a ledger, or its name, is wrong. This is permanent, unless it was right a moment ago.
 
     Args:
-        message: for who gives up.
-        reason: what is waited for, for who hears of the wait.
+        message: for the caller who gives up.
+        reason: of the wait, for its reports.
     """
 
     def __init__(self, message: str, reason: str) -> None:
@@ -114,15 +117,15 @@ class Refused(LedgerError):
 
 
 def _unheard(text: str) -> None:
-    """For who does not listen."""
+    """Ignore a report of a wait."""
 
 
 class Patience:
-    """How long to try again.
+    """The time for which lost connections are tried again.
 
     Args:
         seconds: from the first failure on; 0 gives up at once.
-        tell: hears that somebody waits, and why.
+        tell: is called with a text on the wait and its reason.
         locked: seconds that a file may be locked by another process, at each try; None: as long as a writer waits.
 
     >>> heard = []
@@ -146,7 +149,7 @@ class Patience:
         self._told = 0.0
 
     def again(self, lost: Unreachable | Refused, place: str) -> None:
-        """Wait a moment before the next try.
+        """Wait a moment before the next try, or raise if it took too long.
 
         Args:
             lost: why it is needed.
@@ -154,7 +157,7 @@ class Patience:
 
         Raises:
             Unreachable: `lost`; it has lasted too long.
-            Refused: the same, or refusals are not waited for.
+            Refused: as above, or refusals are not waited for.
         """
         now = time.monotonic()
         told_at_once = isinstance(lost, Refused) and not self.refusals
@@ -169,14 +172,14 @@ class Patience:
         time.sleep(min(PAUSE_SECONDS, self.seconds))
 
     def answered(self, place: str) -> None:
-        """What was tried has been done."""
+        """Note that the last try succeeded, and report it after a wait."""
         if self._since is not None:
             self._since = None
             self._tell(f"{place}: the server answers again")
 
 
 def _in_words(seconds: float) -> str:
-    """A time as people say it.
+    """Format a time for people.
 
     >>> _in_words(600.0), _in_words(59.7), _in_words(31)
     ('10 minutes', '60 seconds', '31 seconds')

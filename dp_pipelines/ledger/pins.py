@@ -1,6 +1,6 @@
-"""Pins the place of a ledger's anchor from outside, since anyone who can write the ledger can change the place it names.
+"""Pins of a ledger's anchor outside the ledger, since anyone who can write the ledger can change the place it names.
 
-In: the anchor that a command or the environment names; what this user last saw at the ledger's place. Out: an error if the
+In: the anchor that a command or the environment names; the ledger that this user last saw at the place. Out: an error if the
 ledger says otherwise. Holds: a named anchor must exist and match; a ledger whose name or anchor has changed is refused until a
 person accepts it; a missing ledger is never recreated silently. Not covered: a ledger seen for the first time with no anchor
 named; anyone who can write this user's state folder; a rollback of both the ledger and its anchor.
@@ -17,7 +17,7 @@ from dp_pipelines.errors import LedgerError, RequestError
 from dp_pipelines.ledger.anchor import Anchor, default_anchor, put, read_object
 
 ENVIRONMENT = "DP_PIPELINES_ANCHOR"
-"""The variable that stands for `--anchor` where no command names one."""
+"""The environment variable that is used if a command has no `--anchor`."""
 
 
 class OtherAnchor(LedgerError):
@@ -25,7 +25,7 @@ class OtherAnchor(LedgerError):
 
 
 def named(given: str | None) -> str:
-    """The absolute path of the folder that must hold the anchor; empty if none is named.
+    """Return the absolute path of the folder that must hold the anchor; empty if none is named.
 
     Args:
         given: the folder that the caller names; None for the one in the environment.
@@ -65,12 +65,12 @@ def refuse_unlike(place: str, shown: str, ledger: str, anchor: str) -> None:
     Raises:
         LedgerError: the ledger or its anchor differs from what was seen.
     """
-    held, note = _held(place), _note(place)
-    if held is None:
+    last_seen, note = _held(place), _note(place)
+    if last_seen is None:
         return
-    if held["ledger"] != ledger:
+    if last_seen["ledger"] != ledger:
         what = "is not the ledger that this user has seen here before"
-    elif held["anchor"] != anchor:
+    elif last_seen["anchor"] != anchor:
         what = "names a different place for its anchor than when this user last saw it"
     else:
         return
@@ -108,7 +108,7 @@ def refuse_gone(place: str, shown: str) -> None:
 
 
 def remember(place: str, ledger: str, anchor: str) -> None:
-    """Record what this user has seen. An unwritable state folder is not an error. Arguments as for `refuse_unlike`."""
+    """Record the ledger that this user has seen. An unwritable state folder is not an error. Arguments as for `refuse_unlike`."""
     seen, note = {"place": place, "ledger": ledger, "anchor": anchor}, _note(place)
     if read_object(note) != seen:
         with contextlib.suppress(OSError):
@@ -117,8 +117,8 @@ def remember(place: str, ledger: str, anchor: str) -> None:
 
 
 def _held(place: str) -> dict[str, Any] | None:
-    held = read_object(_note(place))
-    return held if held and all(isinstance(held.get(name), str) for name in ("ledger", "anchor")) else None
+    content = read_object(_note(place))
+    return content if content and all(isinstance(content.get(name), str) for name in ("ledger", "anchor")) else None
 
 
 def _note(place: str) -> pathlib.Path:

@@ -1,4 +1,4 @@
-"""Parses `--ledger`: a path, or a SQLite or PostgreSQL URL; and shows it without its secrets.
+"""The place of a ledger, from `--ledger`: a path, or a SQLite or PostgreSQL URL, and its text without secrets.
 
 In: text. Out: a URL. Holds: an error never repeats the text, which may contain a password. Not covered: whether a ledger
 exists there (`database`).
@@ -41,7 +41,7 @@ def parse(url: str) -> sa.URL:
 
 
 def shown(url: sa.URL) -> str:
-    """The URL without its secrets: a password may follow the user or be among the options."""
+    """Return the URL without its secrets: a password may follow the user or be among the options."""
     host = url.host or url.query.get("host") or ""
     return sa.URL.create(
         "postgresql", username=url.username, host=str(host) or None, port=url.port, database=url.database

@@ -1,4 +1,4 @@
-"""The names of the files that a run read, so that a later command can say which of them are new.
+"""Names of the files that a run read, so that a later command can say which of them are new.
 
 In: paths and URLs of files. Out: what an event of a ledger holds of them, and a sentence on what has changed since. Holds: names
 and number only, which are public; never sizes or times. Not covered: tables with snapshots, of which a run id fixes the version.
@@ -12,10 +12,10 @@ from collections.abc import Iterable
 from typing import Any
 
 MOST_NAMES = 500
-"""Names that an event holds; of more it has the number and a digest."""
+"""The most names in an event; for more files it has the number and a digest."""
 
 SHOWN = 3
-"""Names that a sentence lists."""
+"""The most names in a sentence."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -33,12 +33,12 @@ class ReadFiles:
     names: tuple[str, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as JSON values."""
+        """Return the entry as JSON values."""
         return {"count": self.count, "sha256": self.sha256, "names": list(self.names)}
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> "ReadFiles":
-        """Return what `to_json` gave. Raises: LookupError, TypeError, ValueError: it is something else."""
+        """Return the entry that `to_json` wrote. Raises LookupError, TypeError or ValueError for anything else."""
         return cls(count=int(value["count"]), sha256=str(value["sha256"]), names=tuple(map(str, value["names"])))
 
     def changes(self, now: "ReadFiles") -> str:
@@ -57,13 +57,13 @@ class ReadFiles:
             return ""
         if not self.names or not now.names:
             return f"it read {_files(self.count)}, and now there are {now.count:,}, or others"
-        new, gone = sorted(set(now.names) - set(self.names)), sorted(set(self.names) - set(now.names))
-        parts = [_counted(new, "new"), _counted(gone, "gone")]
+        new, missing = sorted(set(now.names) - set(self.names)), sorted(set(self.names) - set(now.names))
+        parts = [_counted(new, "new"), _counted(missing, "gone")]
         return " and ".join(part for part in parts if part)
 
 
 def read_files(paths: Iterable[str], folder: str) -> ReadFiles:
-    """Return what a ledger notes of files.
+    """Return the entry of a ledger about files.
 
     Args:
         paths: absolute paths, or URLs.

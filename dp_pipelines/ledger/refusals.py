@@ -1,4 +1,4 @@
-"""Refuses invalid requests to a ledger: wrong caps, wrong windows, run ids that belong to something else.
+"""Refusals of invalid requests to a ledger: wrong caps, wrong windows, run ids that belong to something else.
 
 In: a request, the ledger's state. Out: an error, or nothing. Holds: every refusal comes before anything is written. Not
 covered: charges that do not fit a budget (`rules`).
@@ -68,7 +68,12 @@ def free_round(state: "State", block: PlanBlock, run_id: str, *, spare: bool) ->
 
 
 def above(value: float, field: str) -> float:
-    """Check one part of a cap: above 0, and below 1 if it is delta."""
+    """Check that one part of a cap is above 0, and below 1 if it is delta, and return it.
+
+    Args:
+        value: the number.
+        field: `epsilon` or `delta`.
+    """
     cap = units.epsilon_cap(value) if field == "epsilon" else units.delta_cap(value)
     example = f"write e.g. --{field} {1 if field == 'epsilon' else 1e-6}"
     if cap <= 0 or (field == "delta" and value >= 1):

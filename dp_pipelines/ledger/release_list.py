@@ -1,4 +1,4 @@
-"""Lists what was released from an account, one entry for each release, and says in words what is used and left.
+"""Lists of the releases from an account, one entry for each release, and sentences on what is used and left.
 
 In: the state of a ledger. Out: entries for people, JSON and CSV; sentences. Holds: the charges of the entries of an account
 add up to what it has spent (rule `reserved`); only public facts of requests. Not covered: accounts of answers (`answers_export`).
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
     from dp_pipelines.ledger.state import State
 
 NAMED = 5
-"""How many releases a refusal names."""
+"""The most releases that a refusal names."""
 
 LAST_RUNS = 10
-"""From so few runs that are left on, each run says so."""
+"""If so few runs of a plan are left, each run says so."""
 
 FEWEST_RUNS = 5
-"""Plans of fewer runs say nothing; of more, the last fifth does, if that is less."""
+"""Plans of fewer runs do not say so; of longer plans the last fifth does, if that is less than `LAST_RUNS`."""
 
 SHORTEST_PACE = 0.5
-"""Days between two runs; of runs that come faster, which may be a backfill, nothing is foretold."""
+"""The fewest days between two runs for a forecast: faster runs may be a backfill."""
 
 HOUR = re.compile(r"(\d{4}-\d\d-\d\dT\d\d)\+00:00\Z")
 """A time as version 0.1.0 wrote it."""
@@ -73,16 +73,16 @@ class ReleaseEntry:
 
     @property
     def day(self) -> str:
-        """The day of the draw (UTC)."""
+        """Return the day of the draw (UTC)."""
         return self.time[:10]
 
     @property
     def contents(self) -> str:
-        """Stages and metrics: `weekly: orders, revenue`."""
+        """Return stages and metrics in words: `weekly: orders, revenue`."""
         return contents_in_words(self.stages)
 
     def to_json(self) -> dict[str, Any]:
-        """The entry as JSON values."""
+        """Return the entry as JSON values."""
         return {
             **dataclasses.asdict(self),
             "stages": {name: list(metrics) for name, metrics in self.stages.items()},
@@ -210,12 +210,12 @@ def used_in_words(state: "State", account: Account, window: str) -> str:
         state: of the ledger.
         account, window: which.
     """
-    found = [one for one in entries(state, account) if one.window == window and (one.epsilon > 0 or one.delta > 0)]
-    if not found:
+    charged = [one for one in entries(state, account) if one.window == window and (one.epsilon > 0 or one.delta > 0)]
+    if not charged:
         return ""
-    found.sort(key=lambda one: one.epsilon, reverse=True)
-    named = "; ".join(_named(one) for one in found[:NAMED])
-    return f"used by: {named}" + (f"; and {len(found) - NAMED} more" if len(found) > NAMED else "")
+    charged.sort(key=lambda one: one.epsilon, reverse=True)
+    named = "; ".join(_named(one) for one in charged[:NAMED])
+    return f"used by: {named}" + (f"; and {len(charged) - NAMED} more" if len(charged) > NAMED else "")
 
 
 def _named(entry: ReleaseEntry) -> str:
@@ -243,8 +243,8 @@ def rounds_in_words(state: "State", block: PlanBlock) -> str:
         state: of the ledger.
         block: the plan.
     """
-    held = [state.runs[block.account, block.rounds[number]] for number in sorted(block.rounds)]
-    named = [f"{run.run_id!r} of {iso_time(run.times['reserved'])[:10]}" for run in held]
+    runs = [state.runs[block.account, block.rounds[number]] for number in sorted(block.rounds)]
+    named = [f"{run.run_id!r} of {iso_time(run.times['reserved'])[:10]}" for run in runs]
     if len(named) > 2 * NAMED:
         named = [*named[:NAMED], f"{len(named) - 2 * NAMED} more", *named[-NAMED:]]
     return ", ".join(named)

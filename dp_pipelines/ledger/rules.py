@@ -1,4 +1,4 @@
-"""Decides whether a charge still fits into an account, by the rule that was fixed when the account was opened.
+"""Rules that decide whether a charge still fits into an account. An account's rule is fixed when it is opened.
 
 In: a plan, an account. Out: its cost in whole units, and a refusal if it does not fit. Holds: admission never chooses
 the better rule: `reserved` or `filter` is fixed with the account, and the order depends only on the cap.
@@ -31,11 +31,15 @@ from dp_pipelines.ledger import refusals, units
 from dp_pipelines.ledger.entries import FILTER, RESERVED, Account, Cost
 
 SAFETY = Fraction(1, 10**9)
-"""How much the allowed divergence is lowered, to outweigh the rounding of its formula."""
+"""The relative amount by which the allowed divergence is lowered, to outweigh the rounding of its formula."""
 
 
 def cap_of(rule: str, epsilon: float, delta: float) -> tuple[Cost, str]:
-    """The cap of an account in whole units, and the order of its filter (empty for `reserved`).
+    """Return the cap of an account in whole units, and the order of its filter (empty for `reserved`).
+
+    Args:
+        rule: `reserved` or `filter`.
+        epsilon, delta: the declared cap.
 
     Raises:
         RequestError: a filter cannot keep this (epsilon, delta) at any order.
@@ -60,7 +64,7 @@ def cap_of(rule: str, epsilon: float, delta: float) -> tuple[Cost, str]:
 
 
 def check_cap(rule: str, epsilon: float, delta: float) -> tuple[Cost, str]:
-    """`cap_of`, after checking that both parts are above 0 and within what an account can hold.
+    """Check that both parts are above 0 and within what an account can hold, and return `cap_of`.
 
     Raises:
         RequestError: one is not.
@@ -69,19 +73,29 @@ def check_cap(rule: str, epsilon: float, delta: float) -> tuple[Cost, str]:
 
 
 def conversion(delta: float) -> float:
-    """The part of an account's delta that turns the divergence of its filter into an epsilon."""
+    """Return the part of an account's delta that turns the divergence of its filter into an epsilon."""
     return delta / 4
 
 
 def plan_cost(account: Account, accounted_epsilon: float, accounted_delta: float) -> Cost:
-    """What freezing a plan costs: everything under `reserved`, nothing under `filter`."""
+    """Return the cost of freezing a plan: everything under `reserved`, nothing under `filter`.
+
+    Args:
+        account: that is charged.
+        accounted_epsilon, accounted_delta: of all runs of the plan together.
+    """
     if account.rule == FILTER:
         return Cost()
     return Cost(epsilon=units.epsilon_charge(accounted_epsilon), delta=units.delta_charge(accounted_delta))
 
 
 def run_cost(account: Account, records: Sequence[MechanismRecord]) -> Cost:
-    """What one run costs beside its plan: nothing under `reserved`."""
+    """Return the cost of one run besides its plan: nothing under `reserved`.
+
+    Args:
+        account: that is charged.
+        records: of the run.
+    """
     if account.rule == RESERVED:
         return Cost()
     divergence = renyi.divergence(records, float(Fraction(account.order)))
@@ -138,7 +152,7 @@ def _filter(account: Account, left: Cost, cost: Cost) -> tuple[str, str, str]:
 
 
 def _best_order(epsilon: float, delta: float) -> Fraction:
-    """The order above 1 at which most Gaussian noise fits, from a fixed grid."""
+    """Return the order above 1 at which most Gaussian noise fits, from a fixed grid."""
     grid, n = [Fraction(n, 20) for n in range(21, 200)], 20
     while n < 2**40:
         grid.append(Fraction(n, 2))
@@ -147,17 +161,17 @@ def _best_order(epsilon: float, delta: float) -> Fraction:
 
 
 def epsilon_text(amount: int, *, up: bool = False) -> str:
-    """Whole units of epsilon in a few digits, rounded down, or up."""
+    """Format whole units of epsilon with a few digits, rounded down, or up."""
     return _text(amount * units.EPSILON_UNIT, up=up)
 
 
 def delta_text(amount: int, *, up: bool = False) -> str:
-    """Whole units of delta in a few digits, rounded down, or up."""
+    """Format whole units of delta with a few digits, rounded down, or up."""
     return _text(amount * units.DELTA_UNIT, up=up)
 
 
 def _text(value: Fraction, *, up: bool = False, digits: int = 6) -> str:
-    """A number in a few digits, rounded down or up, so that what is said to fit does fit.
+    """Format a number with a few digits, rounded down or up, so that an amount that is said to fit does fit.
 
     >>> _text(Fraction(1)), _text(Fraction(1, 3)), _text(Fraction(1, 3), up=True), _text(1 - Fraction(1, 10**9))
     ('1', '0.333333', '0.333334', 'just under 1')

@@ -1,4 +1,4 @@
-"""Matches the files that a run reads against the registered sources of accounts.
+"""Matches of the files that a run reads against the registered sources of accounts.
 
 In: patterns of accounts, names of files. Out: whether a file belongs to a pattern. Holds: a link and its target count as one
 file, also as `file://`; a parameter in a pattern matches any text. Not covered: copies of the same rows in other files, such as
@@ -15,12 +15,18 @@ _PARTS = re.compile(_PARAMETER.pattern + r"|\*\*/?|\*|\?|\[(?:![^/]|[^!/])[^\]/]
 
 
 def matching(pattern: str) -> list[str]:
-    """The files that match a registered pattern now, with any text for its parameters."""
+    """Return the files that match a registered pattern now, with any text for its parameters."""
     return glob.glob(_PARAMETER.sub("*", pattern), recursive=True)
 
 
 def absolute(pattern: str, folder: str) -> str:
-    """A pattern as it is registered: absolute, links in its fixed part followed; a URL as it is; of a folder all that it holds.
+    """Return a pattern in its registered form.
+
+    It is absolute, and links in its fixed part are followed. A URL is unchanged. A folder matches everything in it.
+
+    Args:
+        pattern: as a job declares it.
+        folder: from which a relative pattern starts.
 
     >>> absolute("gs://bucket/*.parquet", "/jobs")
     'gs://bucket/*.parquet'
@@ -37,7 +43,7 @@ def absolute(pattern: str, folder: str) -> str:
 
 
 def covering(pattern: str, files: Iterable[str]) -> str:
-    """A pattern that matches the files that were found by it: where it names a folder by a parameter, all that this holds.
+    """Return a pattern that matches files which were found by `pattern`, even if it names a folder by a parameter.
 
     Args:
         pattern: as `absolute` gives it.
@@ -52,7 +58,11 @@ def covering(pattern: str, files: Iterable[str]) -> str:
 
 
 def behind_links(pattern: str, files: Iterable[str]) -> list[str]:
-    """The targets of those files that are links and whose targets the pattern does not match.
+    """Return the targets of those files that are links and whose targets the pattern does not match.
+
+    Args:
+        pattern: as `absolute` returns it.
+        files: that match it.
 
     >>> behind_links("/data/*.parquet", ["gs://bucket/a.parquet"])
     []
@@ -62,7 +72,11 @@ def behind_links(pattern: str, files: Iterable[str]) -> list[str]:
 
 
 def first_match(pattern: str, files: Iterable[str]) -> str | None:
-    """A file that belongs to a pattern, or None.
+    """Return a file that belongs to a pattern, or None.
+
+    Args:
+        pattern: as `absolute` returns it.
+        files: absolute paths or URLs.
 
     >>> first_match("/data/{week}/*.parquet", ["/data/2026-W01/a.parquet"])
     '/data/2026-W01/a.parquet'
@@ -71,7 +85,7 @@ def first_match(pattern: str, files: Iterable[str]) -> str | None:
     matches = re.compile("".join(_as_regex(part) for part in _PARTS.findall(pattern)), re.DOTALL).fullmatch
     for file in files:
         place = without_scheme(file)
-        # A link may stand in the part that varies: then the pattern fits the name, and not what it points to.
+        # A link may be in the part that varies: then the pattern fits the name, and not the link's target.
         names = (place,) if "://" in place else (os.path.realpath(place), os.path.abspath(place))
         if any(matches(name) for name in names):
             return file
@@ -79,7 +93,7 @@ def first_match(pattern: str, files: Iterable[str]) -> str | None:
 
 
 def without_scheme(name: str) -> str:
-    """The path in a `file://` name; other names as they are."""
+    """Return the path in a `file://` name; other names unchanged."""
     return name[len("file://") :] if name.startswith("file:///") else name
 
 
@@ -96,13 +110,13 @@ def _as_regex(part: str) -> str:
 
 
 def _set(part: str) -> str:
-    """A set as `glob` reads it: each character stands for itself, even if it is special in a regular expression."""
+    """Convert a set of `glob` to a regular expression: each character is literal, even if it is special in one."""
     negated = part.startswith("[!")
     signs, stands, place = part[2 if negated else 1 : -1], "", 0
     while place < len(signs):
         is_range = signs[place + 1 : place + 2] == "-" and place + 2 < len(signs)
         first, last = signs[place], signs[place + 2 if is_range else place]
-        if first <= last:  # a range that goes backwards stands for nothing
+        if first <= last:  # a range that goes backwards matches nothing
             stands += f"{re.escape(first)}-{re.escape(last)}"
         place += 3 if is_range else 1
     if negated:

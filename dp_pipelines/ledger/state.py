@@ -1,8 +1,8 @@
-"""The state that the events of a ledger add up to: accounts, frozen plans and runs.
+"""The state of a ledger after its events: accounts, frozen plans and runs.
 
 In: events, in order. Out: a `State`. Holds: the state is a function of the events and nothing else, so that replaying them
 gives it back; an event that could not have happened (a run without a plan, a second commit, a charge above the cap) is
-refused, whoever wrote it, and with Python's -O too: nothing here rests on `assert`. Not covered: whether the chain is whole
+refused, no matter who wrote it, and with Python's -O too: nothing here rests on `assert`. Not covered: whether the chain is whole
 (`events`).
 """
 
@@ -46,7 +46,7 @@ class State:
         self.last: Event | None = None
 
     def apply(self, event: Event) -> None:
-        """Take one more event.
+        """Apply one more event.
 
         Raises:
             LedgerError: it could not have happened here.
@@ -82,18 +82,18 @@ class State:
         self.last = event
 
     def __eq__(self, other: object) -> bool:
-        """Whether both have the same accounts, plans, runs and last event."""
+        """Return True if both have the same accounts, plans, runs and last event."""
         return isinstance(other, State) and vars(self) == vars(other)
 
     __hash__ = None  # type: ignore[assignment]
 
     def runs_of(self, account: str) -> Iterator[Run]:
-        """The runs of an account, in the order in which they were admitted."""
+        """Return the runs of an account, in the order in which they were admitted."""
         return (run for run in self.runs.values() if run.account == account)
 
     @property
     def owners(self) -> list[Account | AnswersAccount]:
-        """All accounts, of rows and of answers: they share names and files with none, and nothing else."""
+        """Return all accounts, of rows and of answers: no two share a name or a file."""
         return [*self.accounts.values(), *self.answers.values()]
 
     def _created(self, body: dict[str, Any], time: str) -> None:
@@ -171,7 +171,7 @@ class State:
         )
 
     def _need_new(self, body: dict[str, Any]) -> None:
-        """An account whose name and sources are nobody's yet."""
+        """Require that the name and the sources of a new account belong to no other one."""
         _need(body["account"] not in [other.name for other in self.owners])
         _need(not {source for other in self.owners for source in other.sources} & set(body["sources"]))
 
@@ -239,8 +239,8 @@ class State:
         run = self._run(body)
         _need(run.state == "started")
         attempt = self._current(run, body)
-        told = {name: str(body[name]) for name in ("name", "runner", "endpoint", "job")}
-        job, known = EngineJob(**told), {job.name: job for job in attempt.jobs}
+        fields = {name: str(body[name]) for name in ("name", "runner", "endpoint", "job")}
+        job, known = EngineJob(**fields), {job.name: job for job in attempt.jobs}
         _need(job.name != "" and job.runner != "")
         # Written twice: before the engine gets it, and when the engine has named it.
         _need(job.name not in known or known[job.name] == dataclasses.replace(job, job="") != job)

@@ -1,9 +1,9 @@
 """Costs as integers: charges are rounded up, caps are rounded down, and sums are exact.
 
 In: numbers as people write them and as the accountant computes them. Out: integers: epsilon in units of 1e-12, delta in
-units of 1e-60. Holds: a float stands for the shortest decimal that gives it, so that ten parts of 1e-7 fit into 1e-6, and a plan
+units of 1e-60. Holds: a float counts as the shortest decimal that gives it, so that ten parts of 1e-7 fit into 1e-6, and a plan
 of exactly 0.1 into an account of 0.1; no float is ever added. That decimal is within half of the float's last bit, and what the
-accountant computes lies above the truth by more.
+accountant computes is above the truth by more.
 """
 
 import math
@@ -18,7 +18,7 @@ LARGEST_EPSILON = 10**6
 
 
 def written(value: float) -> Fraction:
-    """A number as a person wrote it: the shortest decimal that gives this float, exactly.
+    """Return a number as a person wrote it: the shortest decimal that gives this float, exactly.
 
     >>> written(0.1) * 10 == 1
     True
@@ -27,7 +27,7 @@ def written(value: float) -> Fraction:
 
 
 def epsilon_charge(value: float) -> int:
-    """A computed or declared epsilon in whole units, rounded up.
+    """Convert a computed or declared epsilon to whole units, rounded up.
 
     Raises:
         RequestError: it is negative, NaN, infinite or absurdly large.
@@ -39,7 +39,11 @@ def epsilon_charge(value: float) -> int:
 
 
 def charge(value: float, unit: Fraction) -> int:
-    """A computed amount of at least 0 in whole units, rounded up from the exact value of the float.
+    """Convert a computed amount of at least 0 to whole units, rounded up from the exact value of the float.
+
+    Args:
+        value: the amount.
+        unit: the size of a unit.
 
     Raises:
         RequestError: it is negative, NaN, infinite or absurdly large.
@@ -49,22 +53,22 @@ def charge(value: float, unit: Fraction) -> int:
 
 
 def delta_charge(value: float) -> int:
-    """A declared delta in whole units, rounded up. Errors as for `epsilon_charge`."""
+    """Convert a declared delta to whole units, rounded up. Errors as for `epsilon_charge`."""
     return math.ceil(_sound(value, "delta", 1) / DELTA_UNIT)
 
 
 def epsilon_cap(value: float) -> int:
-    """A declared limit of epsilon in whole units, rounded down. Errors as for `epsilon_charge`."""
+    """Convert a declared limit of epsilon to whole units, rounded down. Errors as for `epsilon_charge`."""
     return math.floor(_sound(value, "epsilon", LARGEST_EPSILON) / EPSILON_UNIT)
 
 
 def delta_cap(value: float) -> int:
-    """A declared limit of delta in whole units, rounded down. Errors as for `epsilon_charge`."""
+    """Convert a declared limit of delta to whole units, rounded down. Errors as for `epsilon_charge`."""
     return math.floor(_sound(value, "delta", 1) / DELTA_UNIT)
 
 
 def epsilon_of(units: int) -> float:
-    """Whole units as a number to show.
+    """Convert whole units of epsilon to a number to show.
 
     >>> epsilon_of(250_000_000_000)
     0.25
@@ -73,7 +77,7 @@ def epsilon_of(units: int) -> float:
 
 
 def delta_of(units: int) -> float:
-    """Whole units as a number to show.
+    """Convert whole units of delta to a number to show.
 
     >>> delta_of(10**54)
     1e-06

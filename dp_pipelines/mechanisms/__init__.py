@@ -1,1 +1,1 @@
-"""How a statistic is released: each mechanism states its record, draws, and says what it is called, in one file."""
+"""Mechanisms that release a statistic: each states its record, draws, and names itself, in one file."""

@@ -28,10 +28,10 @@ class AddedNoise(Mechanism):
         noise = calibration.noise
         if exact.noisy is None:
             lists = exact.lists(shift=noise.fine_bits, step=noise.step)
-            found = permit.add_noise(lists, noise.law, exact.partitions)
+            noisy_steps = permit.add_noise(lists, noise.law, exact.partitions)
         else:
-            found = exact.noisy[exact.partitions]
-        return Noisy(values=published_values(found, noise), stddev=noise.stddev)
+            noisy_steps = exact.noisy[exact.partitions]
+        return Noisy(values=published_values(noisy_steps, noise), stddev=noise.stddev)
 
 
 class WeightedCount(AddedNoise):
@@ -51,7 +51,15 @@ class WeightedCount(AddedNoise):
 
 
 def noise_record(stage: str, name: str, law: str, scale: Fraction, moved: LatticeSteps) -> MechanismRecord:
-    """The record of noise on integers that one unit moves by so many steps."""
+    """Return the record of noise on integers that one unit moves by so many steps.
+
+    Args:
+        stage: its name.
+        name: of the record in its stage.
+        law: `gaussian` or `laplace`.
+        scale: of the noise, in steps.
+        moved: how far one unit moves the integers, in steps.
+    """
     if law == "gaussian":
         squared = moved.l2_squared
         return MechanismRecord(stage=stage, name=name, kind="gaussian", scale=scale, l2_squared=squared, l0=moved.l0)
@@ -61,6 +69,11 @@ def noise_record(stage: str, name: str, law: str, scale: Fraction, moved: Lattic
 
 
 def published_values(steps: Integers, noise: Noise) -> Floats:
-    """Noisy steps in units of the statistic."""
+    """Convert noisy steps to float64 values in units of the statistic.
+
+    Args:
+        steps: int64 of any shape.
+        noise: of the statistic.
+    """
     values: Floats = (steps + np.float64(noise.law.offset * noise.draws)) * np.float64(noise.unit)
     return values

@@ -1,4 +1,4 @@
-"""A choice of the best among public partitions: which k are the largest by a statistic, and nothing else of it.
+"""A choice of the k best among public partitions by a statistic; nothing else about the statistic is released.
 
 In: what is compared, how, with which epsilon. Out: the record of all choices; the chosen places. Holds: when one unit is added,
 the changes of all scores lie in an interval of length `spread` (docs/proofs/exponential.md, 3), so that each choice has the
@@ -40,7 +40,7 @@ class BestChoice:
 
     @property
     def spread(self) -> int:
-        """The length of an interval in which the changes of all scores lie when one unit is added, at least 1.
+        """Return the length of an interval in which the changes of all scores lie when one unit is added, at least 1.
 
         >>> from dp_pipelines.kernels.statistics import RowCount
         >>> BestChoice(statistic=RowCount(), k=1, mechanism="exponential", max_rows_per_partition=3).spread
@@ -49,21 +49,30 @@ class BestChoice:
         return self.statistic.score_range(self.max_rows_per_partition)
 
     def record(self, stage: str, epsilon: float) -> MechanismRecord:
-        """The record of all choices of a stage, each with epsilon: in ideal words they are exact."""
+        """Return the record of all choices of a stage. With ideal random words the choices are exact.
+
+        Args:
+            stage: its name.
+            epsilon: of each choice.
+        """
         if self.mechanism == "exponential":
             return MechanismRecord(stage=stage, name="best", kind="bounded_range", epsilon=epsilon, l0=self.k)
         return MechanismRecord(stage=stage, name="best", kind="approximate_dp", epsilon=epsilon, delta=0.0, l0=self.k)
 
     def error_95(self, epsilon: float, candidates: int) -> float:
-        """How far behind the best one left a choice is, at most, 19 times of 20; in units of the statistic.
+        """Return the most by which a choice is behind the best candidate left, 19 times of 20; in units of the statistic.
 
         McKenna, Sheldon 2020, section 3: P(gap > t) < candidates exp(-epsilon t / spread), for either mechanism.
+
+        Args:
+            epsilon: of each choice.
+            candidates: how many there are.
         """
         steps = self.spread / epsilon * math.log(20 * candidates)
         return steps * (1.0 if self.statistic.lattice is None else self.statistic.lattice.step)
 
     def draw(self, totals: "Totals", place: int, epsilon: float, permit: Permit) -> Integers:
-        """Choose, once: the places of the chosen partitions, the first choice first.
+        """Choose once, and return the places of the chosen partitions, int64 of shape (k,), the first choice first.
 
         Args:
             totals: of every candidate.

@@ -1,4 +1,4 @@
-"""Which mechanism releases which statistic.
+"""The mechanism of each class of statistics.
 
 In: a statistic. Out: its mechanism. Holds: every class of statistics has one; a class inherits that of its base.
 """
@@ -22,11 +22,11 @@ MECHANISMS: dict[type[Statistic], Mechanism] = {
     MedianCounts: MedianByPoints(),
     TrainingSums: NoisyTrainingSums(),
 }
-"""By class of statistic, for all that inherit from it."""
+"""The mechanism of a class of statistics and of all classes that inherit from it."""
 
 
 def mechanism_of(statistic: Statistic) -> Mechanism:
-    """The mechanism of a statistic.
+    """Return the mechanism of a statistic.
 
     >>> from dp_pipelines.kernels.statistics import RowCount
     >>> type(mechanism_of(RowCount())).__name__
@@ -36,12 +36,21 @@ def mechanism_of(statistic: Statistic) -> Mechanism:
 
 
 def by_mechanism(table: Mapping[type[Mechanism], Value], statistic: Statistic) -> Value:
-    """What a table by class of mechanism says of the mechanism of a statistic."""
+    """Look up the mechanism of a statistic in a table by class of mechanism.
+
+    Args:
+        table: values by class of mechanism; a subclass inherits the value of its base.
+        statistic: whose mechanism is looked up.
+    """
     return inherited(table, type(mechanism_of(statistic)))
 
 
 def inherited(table: Mapping[type[Any], Value], known: type[Any]) -> Value:
-    """What a table by class says of a class, or of the nearest that it inherits from.
+    """Look up a class, or the nearest class that it inherits from, in a table by class.
+
+    Args:
+        table: values by class.
+        known: the class; it or one of its bases is in the table.
 
     >>> inherited({int: "whole", object: "anything"}, bool)
     'whole'

@@ -1,6 +1,6 @@
-"""What every mechanism answers: which law, which record, which draw; and what calibration hands to it.
+"""The interface of all mechanisms (law, record, draw), and the calibration that they get.
 
-In: a statistic with its noise, as calibration settled them. Out: the base class of the mechanisms beside this module.
+In: a statistic with its noise, as calibration settled them. Out: the base class of the mechanisms in this folder.
 Holds: the record of a statistic bounds the effect of all rows of one privacy unit on what `draw` returns
 (docs/proofs/sensitivity.md). Not covered: which laws and scales are taken (planning).
 """
@@ -45,18 +45,18 @@ class Noise:
 
     @property
     def unit(self) -> float:
-        """One step of the release in units of the statistic."""
+        """Return one step of the release in units of the statistic."""
         return self.step * self.fine_step
 
     @property
     def stddev(self) -> float:
-        """The standard deviation of the noise in units of the statistic."""
+        """Return the standard deviation of the noise in units of the statistic."""
         return self.law.stddev * self.unit * math.sqrt(self.draws)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Calibration:
-    """All that calibration settled about one statistic.
+    """All decisions of calibration about one statistic.
 
     Args:
         statistic: the statistic.
@@ -84,7 +84,7 @@ class Calibration:
 
     @property
     def moved(self) -> LatticeSteps:
-        """How far one unit moves the statistic, in steps of its noise (docs/proofs/sensitivity.md, lemmas 6a and 6b)."""
+        """Return how far one unit moves the statistic, in steps of its noise (docs/proofs/sensitivity.md, lemmas 6a and 6b)."""
         assert self.shape is not None
         if self.is_open:
             return self.shape.ideally(self.steps, self.units)
@@ -92,7 +92,7 @@ class Calibration:
 
     @property
     def decision_epsilon(self) -> Fraction:
-        """Epsilon of a decision in one partition: what Laplace noise of this scale would cost there."""
+        """Return the epsilon of a decision in one partition: the cost of Laplace noise of this scale there."""
         return self.moved.linf / self.noise.law.scale
 
 
@@ -113,21 +113,26 @@ class Exact:
     noisy: Integers | None
 
     def lists(self, *, shift: int = 0, step: int = 1) -> Integers:
-        """The integers of each partition, rounded as `Totals.coarse_lists` rounds."""
+        """Return the integers of each partition, rounded as `Totals.coarse_lists` rounds.
+
+        Args:
+            shift: by how many bits totals are shifted left to the fine lattice.
+            step: fine lattice steps in one step of the release.
+        """
         return self.totals.coarse_lists(self.place, self.partitions, shift=shift, step=step)
 
 
 class Mechanism(abc.ABC):
-    """How statistics of some kind are released. Stateless; `mechanisms.by_statistic` says which statistics have which."""
+    """A way to release statistics of some kind. Stateless; `mechanisms.by_statistic` has the mechanism of each statistic."""
 
     law: ClassVar[str | None] = None
-    """The law that it always takes; None: calibration chooses between `laplace` and `gaussian`."""
+    """The law that it always takes; None if calibration chooses between `laplace` and `gaussian`."""
     words: ClassVar[str | None] = None
-    """What `plan` prints in place of a law, where how far off a value is depends on the data."""
+    """The text that `plan` prints in place of a law, if the error of a value depends on the data."""
 
     @abc.abstractmethod
     def record(self, stage: str, name: str, calibration: Calibration) -> MechanismRecord:
-        """The mechanism record of a statistic.
+        """Return the mechanism record of a statistic.
 
         Args:
             stage: the name of the stage.
@@ -136,12 +141,12 @@ class Mechanism(abc.ABC):
         """
 
     def unit(self, shape: Shape | None) -> int:
-        """Fine steps of one unit of change."""
+        """Return the number of fine steps in one unit of change."""
         assert shape is not None
         return shape.unit
 
     def level(self, calibration: Calibration) -> Level | None:
-        """How noisy the statistic is, as far as it can be said before a row is read; None where the data decide it."""
+        """Return how noisy the statistic is, as far as that is known before a row is read; None if the data decide it."""
         return Level(stddev=calibration.noise.stddev, law=calibration.law)
 
     @abc.abstractmethod

@@ -35,12 +35,12 @@ class Draw(Protocol):
     """Draws integers of one law."""
 
     def draw(self, n: int) -> Integers:
-        """`n` independent integers."""
+        """Return `n` independent integers."""
         ...
 
 
 class Sources:
-    """Where noise and coins come from. Mechanisms draw through a `Permit` and never see it.
+    """The sources of noise and coins. Mechanisms draw through a `Permit` and never see them.
 
     Args:
         samplers: makes the sampler of a law; each law has one for a whole release.
@@ -53,13 +53,24 @@ class Sources:
         self.words = words
 
     def add_noise(self, exact: Integers, law: Law) -> Integers:
-        """Integers of any shape plus independent noise."""
+        """Add independent noise to integers of any shape.
+
+        Args:
+            exact: int64 of any shape.
+            law: of the noise.
+        """
         if law not in self._of_laws:
             self._of_laws[law] = self._samplers(law)
         return exact + self._of_laws[law].draw(exact.size).reshape(exact.shape)
 
     def noise_within(self, n: int, law: Law, ends: tuple[int, int]) -> Integers:
-        """`n` independent draws of noise, given that each lies between two numbers, the ends included."""
+        """Return `n` independent draws of noise, given that each lies between two numbers.
+
+        Args:
+            n: how many.
+            law: of the noise.
+            ends: the two numbers, which are included.
+        """
         from dp_pipelines.noise.conditional_draws import SampledLaw
 
         return SampledLaw.of(law).draw(n, *ends, self.words) if n else np.zeros(0, np.int64)
@@ -67,7 +78,7 @@ class Sources:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Right:
-    """What one frozen record allows.
+    """The draws that one frozen record allows.
 
     Args:
         law: of the noise; None if the record pays for decisions.
@@ -110,7 +121,15 @@ class Permit:
         return self._sources.add_noise(exact, law)
 
     def noise_within(self, law: Law, ends: tuple[int, int], partitions: Integers) -> Integers:
-        """Draw noise alone, given that it lies between two numbers, the ends included. Errors as for `add_noise`."""
+        """Return int64 draws of noise, one for each partition, given that each lies between two numbers.
+
+        Errors as for `add_noise`.
+
+        Args:
+            law: of the noise.
+            ends: the two numbers, which are included.
+            partitions: codes of these partitions.
+        """
         self._take_noise(law, partitions)
         return self._sources.noise_within(len(partitions), law, ends)
 
@@ -153,7 +172,7 @@ class Permit:
 
 
 class Permits:
-    """The permits for all records of a stage, over the partitions of one place.
+    """The permits for all records of a stage, over the same partitions.
 
     Args:
         stage: its name.
@@ -168,7 +187,7 @@ class Permits:
         self._buckets = set[int]()
 
     def over(self, partitions: int) -> "Permits":
-        """Fix how many partitions there are, once: who asks again would draw them again.
+        """Set the number of partitions, once. A second call would allow a second draw for each.
 
         Raises:
             GateError: it was fixed before.
@@ -244,7 +263,11 @@ class SumsPermit:
         self._left = Counter(multipliers)
 
     def for_sums(self, size: int, multiplier: Fraction) -> Callable[[], None]:
-        """Return what must be called before each sum of this size and noise is drawn.
+        """Return a function to call before each sum of this size and noise is drawn.
+
+        Args:
+            size: numbers in one sum.
+            multiplier: the noise of a sum over the norm of a unit's vector.
 
         Raises:
             GateError: the record pays for other sums; when called, that all of them are drawn.

@@ -19,7 +19,7 @@ from dp_pipelines.selection.exponential import permute_and_flip
 
 
 class RankChoice(Mechanism):
-    """A choice among candidates in each partition; its epsilon is that of the Laplace law beside it."""
+    """A choice among candidates in each partition; its epsilon is that of the Laplace law of its calibration."""
 
     law = "laplace"
     words = "permute_and_flip"
@@ -28,7 +28,7 @@ class RankChoice(Mechanism):
         return decision_record(stage, name, calibration, delta=0.0)
 
     def level(self, calibration: Calibration) -> Level:
-        """How far behind the best candidate the chosen one is: P(gap > t) < candidates exp(-epsilon t / spread).
+        """Return how far the chosen candidate is behind the best: P(gap > t) < candidates exp(-epsilon t / spread).
 
         McKenna, Sheldon 2020, section 3. Scores are ranks times `whole`.
         """
@@ -50,10 +50,14 @@ class RankChoice(Mechanism):
 
 
 def spread(cells: Around, rows: int) -> int:
-    """The length of an interval in which the changes of a partition's scores lie, with at most so many rows of one unit.
+    """Return the length of an interval in which the changes of a partition's scores lie when one unit is added.
 
     A row moves (whole - part) less - part more by at most the larger of the two factors, either way
     (docs/proofs/exponential.md, 5).
+
+    Args:
+        cells: the candidates.
+        rows: the most rows of one unit in the partition.
 
     >>> spread(Around(candidates=(1.0, 2.0), part=9, whole=10), 3)
     54
@@ -62,7 +66,14 @@ def spread(cells: Around, rows: int) -> int:
 
 
 def decision_record(stage: str, name: str, calibration: Calibration, *, delta: float) -> MechanismRecord:
-    """The record of one decision in each partition of a unit, with epsilon rounded up."""
+    """Return the record of one decision in each partition of a unit, with epsilon rounded up.
+
+    Args:
+        stage: its name.
+        name: of the record in its stage.
+        calibration: of the statistic.
+        delta: of one decision.
+    """
     epsilon = math.nextafter(float(calibration.decision_epsilon), math.inf)
     return MechanismRecord(
         stage=stage, name=name, kind="approximate_dp", epsilon=epsilon, delta=delta, l0=calibration.moved.l0

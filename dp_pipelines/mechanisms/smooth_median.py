@@ -1,7 +1,7 @@
 """A median with smooth sensitivity: one number for each partition, from the counts of all its values.
 
 In: exact counts by point of the range, a calibrated statistic. Out: for each partition a part of the range, from 0 to 1.
-Holds: each number has the epsilon and delta of its record, or less; nothing tells how much noise it has
+Holds: each number has the epsilon and delta of its record, or less; nothing reveals how much noise it has
 (docs/proofs/smooth_sensitivity.md).
 """
 
@@ -26,10 +26,10 @@ class MedianByPoints(Mechanism):
         return decision_record(stage, name, calibration, delta=calibration.delta)
 
     def level(self, calibration: Calibration) -> None:
-        """Nothing: how far values lie apart decides how much noise there is."""
+        """Return None: the distances between values decide how much noise there is."""
 
     def draw(self, calibration: Calibration, exact: Exact, permit: Permit) -> Noisy:
-        found, points = smoothing(calibration), calibration.statistic.cells
+        smooth, points = smoothing(calibration), calibration.statistic.cells
         assert isinstance(points, Points)
         if not len(exact.partitions):
             return Noisy(values=np.zeros(0), stddev=0.0)
@@ -41,11 +41,11 @@ class MedianByPoints(Mechanism):
         for row, counts in enumerate(counted):
             key = counts.tobytes()
             if key not in known:
-                known[key] = smooth_sensitivity.NoisyMedian.of(points.middle(counts), points.steps, found)
+                known[key] = smooth_sensitivity.NoisyMedian.of(points.middle(counts), points.steps, smooth)
             drawn[row] = known[key].draw(words=words)
         return Noisy(values=drawn / (2 * smooth_sensitivity.FINER * points.steps), stddev=0.0)
 
 
 def smoothing(calibration: Calibration) -> smooth_sensitivity.Smoothing:
-    """How the noise of a median follows its values."""
+    """Return how the noise of a median follows its values."""
     return smooth_sensitivity.smoothing(calibration.decision_epsilon, calibration.delta)

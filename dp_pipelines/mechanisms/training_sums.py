@@ -1,8 +1,8 @@
-"""Sums of clipped vectors, each with Gaussian noise, released several times over: what training pays for.
+"""Sums of clipped vectors, each with Gaussian noise, released several times: the mechanism of training.
 
-In: how long the vectors are, how many sums, over which part of the units. Out: a mechanism record, and what its sums weigh beside
-other noise. Holds: the record says of `times` sums, each with Gaussian noise of `scale / steps` times the norm to which a
-unit's vector is clipped, what one unit can change in them (docs/proofs/training.md). Not covered: the sums and their noise,
+In: how long the vectors are, how many sums, over which part of the units. Out: a mechanism record, and the weight of its sums
+next to other noise. Holds: the record bounds the effect of one unit on `times` sums, each with Gaussian noise of `scale / steps`
+times the norm to which a unit's vector is clipped (docs/proofs/training.md). Not covered: the sums and their noise,
 which `dp_pipelines.training` computes and draws.
 """
 
@@ -34,7 +34,14 @@ class NoisyTrainingSums(Mechanism):
 
 
 def sums_record(stage: str, name: str, scale: Fraction, steps: int, vectors: ClippedVectors) -> MechanismRecord:
-    """The record of sums whose units of change are `steps` steps each.
+    """Return the record of noisy sums whose units of change are `steps` steps each.
+
+    Args:
+        stage: its name.
+        name: of the record in its stage.
+        scale: of the noise, in steps.
+        steps: in one unit of change, the norm to which vectors are clipped.
+        vectors: their size, the number of sums and the sampling rate.
 
     >>> sums_record("s", "sums", Fraction(1024), 64, ClippedVectors(size=3, times=80, rate=1.0)).l2_squared == 80 * 64**2
     True
@@ -69,7 +76,7 @@ def sums_record(stage: str, name: str, scale: Fraction, steps: int, vectors: Cli
 
 
 def influence(vectors: ClippedVectors) -> float:
-    """About how much sums weigh beside one sum over all units: the root of the number of sums that a unit is in, by their cost.
+    """Estimate the weight of the sums compared with one sum over all units: the root of the number of sums of a unit, by cost.
 
     >>> influence(ClippedVectors(size=3, times=100, rate=0.1))
     1.0
@@ -78,7 +85,11 @@ def influence(vectors: ClippedVectors) -> float:
 
 
 def squares(vectors: ClippedVectors, scale: float) -> float:
-    """About the square of the shift in scales that all sums together amount to (Bu, Dong, Long, Su 2020, section 3).
+    """Estimate the square of the shift, in scales, of all sums together (Bu, Dong, Long, Su 2020, section 3).
+
+    Args:
+        vectors: the number of sums and the sampling rate.
+        scale: of the noise, over the norm to which vectors are clipped.
 
     >>> squares(ClippedVectors(size=3, times=100, rate=1.0), 5.0)
     4.0

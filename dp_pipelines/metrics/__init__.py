@@ -1,1 +1,1 @@
-"""What can be released for a partition: each metric names the statistics that it needs, and how it ends."""
+"""Metrics that can be released for a partition: each names the statistics that it needs, and computes its value from them."""

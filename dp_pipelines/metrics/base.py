@@ -1,8 +1,8 @@
-"""What can be released for a partition: each metric names the statistics it needs and how it ends.
+"""Base of all metrics: each names the statistics that it needs, and computes its published value from them.
 
 In: declared columns, bounds and weights. Out: frozen metrics; from the noisy statistics, the published value and the
 standard deviation of its noise. Holds: `finish` is post-processing: it reads noisy statistics and public numbers only.
-A new metric is one new file beside this one (ARCHITECTURE.md); nothing else changes as long as its statistics exist.
+A new metric is one new file in this folder (ARCHITECTURE.md); nothing else changes as long as its statistics exist.
 Null semantics are SQL's: a null (or NaN) is not counted, summed or averaged.
 """
 
@@ -27,7 +27,7 @@ UNITS = UnitCount()
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Basis:
-    """How the sums over one column are taken; the plan chooses it for the smallest expected error.
+    """The point from which values of a column are summed; the plan chooses it for the smallest expected error.
 
     Args:
         centred: from the middle of the range (a mean then needs half the sensitivity or less), or raw. False for a metric without
@@ -56,7 +56,7 @@ ReleasedValues = tuple[Floats, Floats]
 
 
 RAW = "_raw"
-"""How the column of a metric ends that holds what was released before `over_all` made more of it."""
+"""The suffix of a metric's column with the values before `over_all` changed them."""
 
 Shown = Literal["number", "quantiles", "histogram", "list"]
 
@@ -65,10 +65,10 @@ RollsUp = Literal["sum", "units", "derived"]
 it is computed from sums that add up."""
 
 KeptBy = Literal["rows", "units", "sum", "mean"]
-"""Of what the share that the limits keep tells how much smaller they make a metric's numbers (`release.ranges`)."""
+"""The kept share that tells how much smaller the limits make a metric's numbers (`release.ranges`)."""
 
 Judged = Literal["zero", "range"]
-"""What the error bars of a metric are compared with (`release.verdicts`): zero, or the declared range of its values."""
+"""The yardstick for the error bars of a metric (`release.verdicts`): zero, or the declared range of its values."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,47 +83,47 @@ class Metric:
     """
 
     kind: ClassVar[str] = ""
-    """Its name in job files, manifests and reports; "" for what nobody can ask for there."""
+    """Its name in job files, manifests and reports; "" if job files cannot ask for it."""
     words: ClassVar[str] = ""
-    """What readers of a report are told that it is; `{units}` stands for several privacy units."""
+    """Its description for readers of a report; `{units}` is replaced by the plural name of the privacy unit."""
     declared: ClassVar[tuple[str, ...]] = ()
     """Fields that the manifest repeats, since readers of a list need them."""
     shown_as: ClassVar[Shown] = "number"
     """How a report shows it."""
     judged: ClassVar[Judged | None] = None
-    """How a release says whether its numbers stand out of the noise; None: nothing is said of it. `range` needs `value_range`."""
+    """How a release judges whether its numbers exceed the noise; None if it does not. `range` needs `value_range`."""
     ranks: ClassVar[bool] = False
-    """Whether more of it means a larger partition, so that a report may choose the partitions of its plots by it."""
+    """True if a larger number means a larger partition, so that a report may choose the partitions of its plots by it."""
     tuned_as: ClassVar[str | None] = None
-    """The model by which `dp-pipelines tune` predicts its error (`KINDS` of the extension); None: it predicts none."""
+    """The model by which `dp-pipelines tune` predicts its error (`KINDS` of the extension); None if there is no model."""
     needs_row_bound: ClassVar[bool] = True
     takes_stddev: ClassVar[bool] = False
     stddev_is_public: ClassVar[bool] = True
-    """Whether the standard deviation of the noise is known before the data are; else it is a function of released numbers."""
+    """True if the standard deviation of the noise is known before the data; else it is a function of released numbers."""
     has_stddev: ClassVar[bool] = True
-    """Whether there is a standard deviation to publish; else it is null."""
+    """True if there is a standard deviation to publish; else it is null."""
     takes_delta: ClassVar[bool] = False
-    """Whether what it releases has a part of delta of its own."""
+    """True if its release uses a part of delta of its own."""
     many: ClassVar[bool] = False
-    """Whether a list is published for each partition, instead of a number."""
+    """True if a list is published for each partition, instead of a number."""
     clips_partition_sums: ClassVar[bool] = False
-    """Whether a unit's sum per partition is clipped, instead of each row."""
+    """True if a unit's sum per partition is clipped, instead of each row."""
     auto: ClassVar[bool] = False
-    """Whether bounds are chosen from a noisy histogram, so that this metric is not ready to run yet."""
+    """True if bounds are chosen from a noisy histogram, so that this metric is not ready to run yet."""
     max_is_auto: ClassVar[bool] = False
-    """Whether that holds for the upper bound."""
+    """True if the upper bound is chosen so."""
     pools: ClassVar[bool] = False
-    """Whether what is published of one partition takes all released ones together: `over_all`, beside what `finish` gives."""
+    """True if the number of one partition is computed from all released partitions: `over_all`, besides `finish`."""
     whole: ClassVar[bool] = False
-    """Whether it counts something, so that its true numbers are whole and pages show no decimals of them."""
+    """True if its true numbers are whole, so that pages show no decimals of them."""
     rolls_up: ClassVar[RollsUp | None] = None
     """How it takes part in a rollup; None: it takes none."""
     kept_by: ClassVar[KeptBy | None] = None
-    """What gives its numbers an estimate and a range where a stage has `kept`; None: they have none."""
+    """The kept share from which its estimate and range are computed if a stage has `kept`; None if it has no range."""
     no_range: ClassVar[str] = "the limits may make it larger or smaller, and no kept share says how much"
-    """Why it has none, where `kept_by` is None."""
+    """The reason why it has no range, if `kept_by` is None."""
     scale: ClassVar[PartitionScale | None] = None
-    """How values are scaled where bounds differ by partition; `finish` then gives scaled numbers, and `unscaled` values."""
+    """How values are scaled if bounds differ by partition; `finish` then returns scaled numbers, and `unscaled` values."""
     column: ClassVar[str | None] = None
     weight: Annotated[float, checks.Real(above=0, below=1e6)] = dataclasses.field(default=1.0, kw_only=True)
     stddev: Annotated[float, checks.Real(above=0, below=1e300)] | None = dataclasses.field(default=None, kw_only=True)
@@ -139,34 +139,44 @@ class Metric:
             raise RequestError(field="stddev", message="stands beside a weight", hint="write one of the two")
 
     def given(self, field: str) -> Any:
-        """What the metric was given for a field, where that is kept in another form."""
+        """Return the declared value of a field, even if the metric stores it in another form."""
         return getattr(self, field)
 
     def statistics(self, basis: Basis) -> tuple[Statistic, ...]:
-        """The statistics that this metric is made of."""
+        """Return the statistics from which this metric is computed."""
         raise NotImplementedError
 
     def settled(self, *, partitions: int, rows: int) -> "Metric":
-        """The same metric with what it leaves open decided by the bounds of one unit: partitions, and rows in each."""
+        """Return the same metric with its open choices made.
+
+        Args:
+            partitions: of one unit, at most.
+            rows: of one unit in one partition, at most.
+        """
         return self
 
     def bounded(self, low: float, high: float) -> "Metric":
-        """The same metric with bounds that were chosen, where `auto` asks for them."""
+        """Return the same metric with chosen bounds in place of `auto`.
+
+        Args:
+            low, high: the bounds.
+        """
         raise NotImplementedError
 
     def finish(self, noisy: Mapping[Statistic, Noisy], basis: Basis) -> ReleasedValues:
-        """The published values, and the standard deviations that noise gives these, from noisy statistics alone.
+        """Compute the published values, and the standard deviations of their noise, from noisy statistics alone.
 
-        Of a value that is no sum of statistics: to first order, at what is published. Counts may be zero or negative.
+        The deviation of a value that is not a sum of statistics is computed to first order, at the published value. Counts may be
+        zero or negative.
         """
         raise NotImplementedError
 
     def over_all(self, noisy: Mapping[Statistic, Noisy], basis: Basis) -> ReleasedValues:
-        """Where it `pools`: values and standard deviations to publish, from the noisy statistics of all released partitions."""
+        """Compute values and deviations to publish, if it `pools`, from the noisy statistics of all released partitions."""
         raise NotImplementedError
 
     def published(self, name: str) -> tuple[str, ...]:
-        """The columns that are published of it, under its name: values and standard deviations in turn.
+        """Return its published columns, given its name: values and standard deviations in turn.
 
         >>> Metric().published("orders")
         ('orders', 'orders_stddev')
@@ -175,7 +185,7 @@ class Metric:
         return tuple(column for of in names for column in (of, f"{of}_stddev"))
 
     def good_from(self, levels: Mapping[Statistic, Level], basis: Basis) -> tuple[GoodFrom, ...]:
-        """From which size of a group on its number is good, which `plan` prints; nothing where a metric does not say it.
+        """Return statements for `plan`: the size of a group from which its number is good; empty if the metric has none.
 
         Args:
             levels: how noisy its statistics are.
@@ -184,7 +194,7 @@ class Metric:
         return ()
 
     def unscaled(self, scaled: ReleasedValues, low: Floats, high: Floats) -> ReleasedValues:
-        """What `finish` has given, in units of the column, where bounds differ by partition.
+        """Convert the result of `finish` to units of the column, if bounds differ by partition.
 
         Args:
             scaled: values and standard deviations.
@@ -194,12 +204,17 @@ class Metric:
 
     @property
     def per_partition(self) -> str | None:
-        """What it does that a bound on the rows of a unit in all partitions together does not bound."""
+        """Return in words what it does per partition and `max_contributions` cannot bound; None if nothing.
+
+        `max_contributions` bounds the rows of a unit in all partitions together.
+        """
         return "clips sums per partition" if self.clips_partition_sums else None
 
     @property
     def totals(self) -> tuple[Statistic, ...]:
-        """What one unit adds to it, by which arms of a test are compared (`query.compare`), on lattices that are not centred.
+        """Return the totals of one unit by which arms of a test are compared (`query.compare`), on lattices that are not centred.
+
+        One total, whose mean over units is compared; two, whose sums are divided; none if it cannot be compared.
 
         One total, whose mean over units is compared; two, whose sums are divided; none, where it cannot be compared.
         """
@@ -207,11 +222,11 @@ class Metric:
 
     @property
     def reads(self) -> tuple[str, ...]:
-        """The columns that are read."""
+        """Return the columns that are read."""
         return () if self.column is None else (self.column,)
 
     def check_column(self, kind: pa.DataType) -> None:
-        """Refuse a type of the column that cannot play its part.
+        """Refuse a column whose type does not fit.
 
         Raises:
             RequestError: for anything but numbers, unless the metric takes others.
@@ -221,7 +236,7 @@ class Metric:
 
     @property
     def value_range(self) -> tuple[float, float] | None:
-        """The range in which every published value lies, by public parameters alone; None where there is none.
+        """Return the range in which every published value lies, by public parameters alone; None if there is none.
 
         No deviation on a range exceeds half of its width (Popoviciu 1935), so none that is published does.
         """
@@ -229,12 +244,12 @@ class Metric:
 
     @property
     def never_negative(self) -> bool:
-        """Whether the true number is 0 or more, by public parameters alone."""
+        """Return True if the true number is 0 or more, by public parameters alone."""
         return False
 
     @property
     def family(self) -> tuple[str, float, float] | None:
-        """Metrics with the same column and bounds share their sums and one basis; None: the metric shares none.
+        """Return the column and the bounds; metrics with the same ones share their sums and one basis. None if it shares none.
 
         The plan centres a basis where that pays for sums and means; a metric without a family gets one that is not centred.
         """
@@ -242,14 +257,18 @@ class Metric:
 
 
 def constant(noisy: Noisy) -> ReleasedValues:
-    """The values of a statistic as they are, each with the deviation of its noise."""
+    """Return the values of a statistic unchanged, each with the deviation of its noise; two float64 arrays, one per partition."""
     return noisy.values, np.full(len(noisy.values), noisy.stddev)
 
 
 def capped(stddevs: Floats, metric: Metric) -> Floats:
-    """The deviations that are published: at most half of the range of the values, as every deviation on that range is.
+    """Return the deviations to publish: at most half of the range of the values, as every deviation on that range is.
 
     Only what readers see is capped. Whatever computes with noise takes the statistics or their law, never these.
+
+    Args:
+        stddevs: float64 of shape (partitions,) or (partitions, values).
+        metric: the metric.
     """
     if metric.value_range is None:
         return stddevs

@@ -1,4 +1,4 @@
-"""Sums of one clipped vector per privacy unit, as a metric that a plan can pay for: the steps of training and what feeds them.
+"""A metric for sums of one clipped vector per privacy unit: the steps of training and the releases before them.
 
 In: the length of the vectors, how many sums, over which part of the units. Out: the metric `ClippedSums`. Holds: a plan pays for
 it as for any other; its noise follows from the plan's records alone. Not covered: releasing it, which `dp_pipelines.training`
@@ -40,7 +40,7 @@ class ClippedSums(Metric):
 
     @property
     def vectors(self) -> ClippedVectors:
-        """The statistic in numbers."""
+        """Return the size, number, rate and noise parts of the sums."""
         return ClippedVectors(
             size=self.size,
             times=self.times,

@@ -1,7 +1,8 @@
-"""How many rows, privacy units or different values a partition has: the metrics `Count`, `PrivacyIdCount`, `DistinctCount`.
+"""Counts of rows, privacy units or different values in a partition: the metrics `Count`, `PrivacyIdCount`, `DistinctCount`.
 
 In: for different values a column, and how many of one unit count. Out: metrics. Holds: of each unit and partition at most so
-many rows or different values count; of these, repeated rows crowd nothing out. Not covered: estimates of what bounds cut off.
+many rows or different values count; repeated rows do not crowd out different values. Not covered: estimates of the rows that
+bounds cut off.
 """
 
 import dataclasses
@@ -17,7 +18,7 @@ from dp_pipelines.metrics.base import ROWS, UNITS, Basis, Metric, Noisy, Release
 from dp_pipelines.metrics.good_from import GoodFrom, Level, of_count
 
 MOST_VALUES = 2**24
-"""As many as a bound on contributions allows (`query.LARGEST_BOUND`)."""
+"""The largest number of different values: that of a bound on contributions (`query.LARGEST_BOUND`)."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,7 +110,7 @@ class DistinctCount(Metric):
         return self.max_values_per_partition is None
 
     def check_column(self, kind: pa.DataType) -> None:
-        """Any type of a partition. Errors as for any metric."""
+        """Refuse a column whose type no partition may have. Errors as for any metric."""
         check_values(kind, self.column)
 
     def statistics(self, basis: Basis) -> tuple[Statistic, ...]:

@@ -57,7 +57,7 @@ class GeometricMean(Metric):
 
     @property
     def value_range(self) -> tuple[float, float]:
-        """Between the bounds of the values."""
+        """Return the bounds of the values."""
         return self.min_value, self.max_value
 
     def _lattice(self) -> Lattice:

@@ -1,8 +1,8 @@
-"""From which size of a group on a released number is good: what `plan` says of a metric before a row is read.
+"""Statements of `plan` about a metric before a row is read: from which size of a group its released number is good.
 
-In: how noisy each statistic is. Out: statements that metrics make of themselves (`Metric.good_from`). Holds: a statement is about
-noise alone, and true of any values: of groups of the stated size or larger, at least 95 in 100 meet it. Not covered: what bounds
-cut off of a group, and that a group just above a threshold was published because its noise was high.
+In: the noise of each statistic. Out: statements that metrics make about themselves (`Metric.good_from`). Holds: a statement is
+about noise alone, and true of any values: of groups of the stated size or larger, at least 95 in 100 meet it. Not covered: rows
+of a group that bounds cut off, and that a group just above a threshold was published because its noise was high.
 """
 
 # Each statement inverts the noise. A count with noise Z is within a part t of n where |Z| <= t n, so from n = reach / t on,
@@ -16,23 +16,23 @@ from typing import Literal
 from dp_pipelines.metrics.error_bars import LAPLACE_BAR, NORMAL_POINT
 
 WITHIN = 0.1
-"""How near a number is that counts as good: a tenth of itself, or of its range."""
+"""The error up to which a number counts as good: a tenth of itself, or of its range."""
 
 POINTS = 0.05
 """The same for the rank of a quantile."""
 
 REACH = {"gaussian": round(NORMAL_POINT, 6), "laplace": LAPLACE_BAR}
-"""Of each law how many standard deviations hold 95% of the noise, to both sides together; 97.5% to one side."""
+"""By law, the number of standard deviations that holds 95% of the noise, to both sides together; 97.5% to one side."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Level:
-    """How noisy a statistic is.
+    """The noise of a statistic.
 
     Args:
         stddev: of the noise, in units of the statistic.
         law: of the noise, `gaussian` or `laplace`.
-        behind: where a decision stands for the statistic, and has no noise: how many rows it is at most behind the best one, in
+        behind: if a decision without noise replaces the statistic: how many rows it is at most behind the best one, in
             95 of 100 cases.
     """
 
@@ -42,9 +42,12 @@ class Level:
 
 
 def reach(parts: Iterable[tuple[float, Level]]) -> float:
-    """How far independent noises, each times a factor, together move a number: no farther in 95 of 100 cases.
+    """Return how far independent noises, each times a factor, together move a number: no farther in 95 of 100 cases.
 
     In standard deviations this is largest for Laplace noise alone, and least for Gaussian noise: a sum of both lies between.
+
+    Args:
+        parts: factors and noises.
 
     >>> round(reach([(1.0, Level(stddev=3.0, law="gaussian")), (2.0, Level(stddev=2.0, law="gaussian"))]), 2)
     9.8
@@ -78,7 +81,7 @@ class GoodFrom:
 
     @property
     def words(self) -> str:
-        """The statement for people.
+        """Return the statement for people.
 
         >>> GoodFrom(promise="within 10%", least=3791.2, of="rows", noise_below=379.1).words
         'within 10% from 3,800 rows'
@@ -90,7 +93,7 @@ class GoodFrom:
 def of_count(
     level: Level, of: str, guessed_by: Literal["rows", "users"] | None, *, each: float = 1.0, what: str = ""
 ) -> GoodFrom:
-    """What a noisy count says of itself: within a tenth of the count.
+    """Return the statement about a noisy count: within a tenth of the count.
 
     Args:
         level: of the count.
@@ -103,7 +106,9 @@ def of_count(
 
 
 def of_amount(far: float, bounds: tuple[float, float], of: Literal["rows", "users"]) -> GoodFrom:
-    """What a noisy sum says of itself: within a tenth of the sum. How many rows that takes, only their values can say.
+    """Return the statement about a noisy sum: within a tenth of the sum.
+
+    How many rows that takes depends on their values.
 
     Args:
         far: the reach of its noise.
@@ -120,7 +125,10 @@ def of_amount(far: float, bounds: tuple[float, float], of: Literal["rows", "user
 
 
 def one_in_range(low: float, high: float) -> tuple[float, bool]:
-    """The magnitude that one value adds to a sum in the middle of its range, and True; the largest where the middle is 0.
+    """Return the magnitude that one value adds to a sum in the middle of its range, and True; the largest if the middle is 0.
+
+    Args:
+        low, high: the range.
 
     >>> one_in_range(0.0, 200.0), one_in_range(-5.0, 5.0)
     ((100.0, True), (5.0, False))
@@ -132,7 +140,7 @@ def one_in_range(low: float, high: float) -> tuple[float, bool]:
 def of_mean(
     total: Level, count: Level, *, farthest: float, near: float, of: str, promise: str, most: float
 ) -> GoodFrom:
-    """What a mean from a noisy sum and a noisy count says of itself.
+    """Return the statement about a mean from a noisy sum and a noisy count.
 
     With the sum N m of distances m from the centre and noises S and C, (N m + S) / (N + C) is within t of m where
     S - (m + t) C <= t N and -S + (m - t) C <= t N: from N = reach of S and (|m| + t) C, over t, on, each with 97.5%. The largest
@@ -154,7 +162,7 @@ def of_mean(
 
 
 def shown(size: float) -> str:
-    """A size in two digits above, so that what is promised of it stays true; one below ten thousand millions plainly.
+    """Format a size with two digits, rounded up, so that its promise stays true; plain digits below ten thousand millions.
 
     >>> shown(3791.2), shown(41.0), shown(0.37), shown(2.3e11)
     ('3,800', '41', '0.37', '2.3e+11')

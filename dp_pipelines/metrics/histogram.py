@@ -1,4 +1,4 @@
-"""How the values of a column are spread over declared bins or categories: a metric with one count for each.
+"""Counts of a column's values by declared bins or categories: a metric with one count for each.
 
 In: declared edges or values. Out: the metric `Histogram`. Holds: a row is in one bin at most, so that a unit moves as many
 counts as it has rows, by as much in all.
@@ -19,7 +19,7 @@ from dp_pipelines.metrics.base import Basis, Metric, Noisy, ReleasedValues
 from dp_pipelines.metrics.good_from import GoodFrom, Level, of_count
 
 ENDS = "no values beyond the ends are counted: write numbers that no value passes, e.g. -1.0e+9 and 1.0e+9"
-"""A hint where an edge is infinite."""
+"""A hint if an edge is infinite."""
 
 MOST_BINS = 4096
 assert MOST_BINS <= MOST_CELLS
@@ -49,7 +49,7 @@ class Histogram(Metric):
     edges: Sequence[float] | None = dataclasses.field(default=None, kw_only=True)
     categories: Sequence[Any] | None = dataclasses.field(default=None, kw_only=True)
     category_kind: str = dataclasses.field(default="", init=False)
-    """Tells the categories True and 1 apart, which are equal in Python."""
+    """Distinguishes the categories True and 1, which are equal in Python."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -104,7 +104,7 @@ class Histogram(Metric):
         return tuple(declared)
 
     def check_column(self, kind: pa.DataType) -> None:
-        """Numbers for edges; for categories the type that the listed values have. Errors as for any metric."""
+        """Refuse a column that is not of numbers for edges, or not of the type of the categories. Errors as for any metric."""
         for statistic in self.statistics(Basis(centred=False, nullable=True)):
             assert statistic.cells is not None
             statistic.cells.check(kind, self.column)

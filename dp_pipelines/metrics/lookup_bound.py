@@ -1,7 +1,7 @@
 """Bounds that differ by partition: a column of a public table gives each partition a clamp of its own.
 
 In: a column of values, two ends of which at least one is a `LookupBound`, rows that have the table's columns. Out: the same
-values as numbers of one range, alike in every partition; of released numbers, what they stand for. Holds: the number of a row
+values as numbers of one range, alike in every partition; the values of released numbers. Holds: the number of a row
 depends on that row and the public table alone, and lies within the range, whatever the row; a released number is multiplied
 and moved by public numbers. Not covered: joining the table (`jobs.sources.lookup`).
 """
@@ -49,7 +49,7 @@ class LookupBound:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PartitionScale:
-    """How values become numbers that mean the same in every partition, and how released numbers become values again.
+    """A scaling by which numbers mean the same in every partition, and its inverse for released numbers.
 
     Args:
         column: the column of values.
@@ -69,13 +69,13 @@ class PartitionScale:
 
     @property
     def name(self) -> str:
-        """The column that `scaled` gives: two have the same name only if they are the same."""
+        """Return the name of the column that `scaled` makes: two have the same name only if they are the same."""
         words = "as a share of" if self.of_range else "in units of"
         return f"{self.column} {words} [{_said(self.low)}, {_said(self.high)}]"
 
     @property
     def words(self) -> str:
-        """The clamp, for readers.
+        """Return the clamp, for readers.
 
         >>> PartitionScale(column="a", low=0.0, high=LookupBound(lookup="most", default=10), of_range=True).words
         '0 … most (10 by default)'
@@ -84,11 +84,11 @@ class PartitionScale:
 
     @property
     def lookups(self) -> tuple[str, ...]:
-        """The columns of the public table."""
+        """Return the columns of the public table."""
         return tuple(dict.fromkeys(end.lookup for end in (self.low, self.high) if isinstance(end, LookupBound)))
 
     def ends(self, rows: pa.Table) -> tuple[Floats, Floats]:
-        """The clamp of each row.
+        """Return the clamp of each row, two float64 arrays of shape (rows,).
 
         Args:
             rows: with the columns of the public table, null where its key is unknown.
@@ -96,7 +96,7 @@ class PartitionScale:
         return _end(self.low, rows), _end(self.high, rows)
 
     def scaled(self, rows: pa.Table) -> pa.Array:
-        """The number of each row, between the same ends in every partition; null where its value is.
+        """Return the number of each row, between the same ends in every partition; null if its value is null.
 
         Args:
             rows: with `column` and the columns of the public table.
@@ -104,23 +104,31 @@ class PartitionScale:
         values, nulls = numbers_and_nulls(one_array(rows.column(self.column)))
         low, high = self.ends(rows)
         with np.errstate(all="ignore"):  # a table with wrong clamps is refused before; no warning may tell of a row
-            kept = np.clip(values, low, high)
-            found = (kept - low) / (high - low) if self.of_range else kept / _larger(low, high)
-        return pa.array(found, pa.float64(), mask=nulls)
+            clamped = np.clip(values, low, high)
+            shares = (clamped - low) / (high - low) if self.of_range else clamped / _larger(low, high)
+        return pa.array(shares, pa.float64(), mask=nulls)
 
     def unit(self, low: Floats, high: Floats) -> Floats:
-        """What a number of 1 stands for in each partition."""
+        """Return the value of a scaled number of 1 in each partition.
+
+        Args:
+            low, high: float64 of shape (partitions,).
+        """
         return high - low if self.of_range else _larger(low, high)
 
     @staticmethod
     def wrong(low: Floats, high: Floats) -> Flags:
-        """Which clamps are no clamps: not finite, the lower end not below the upper one, or too close to it."""
+        """Return True for clamps that are not valid: not finite, the lower end not below the upper one, or too close to it.
+
+        Args:
+            low, high: float64 of shape (n,); the result is bool of the same shape.
+        """
         with np.errstate(invalid="ignore"):
             finite = (np.abs(low) < LARGEST) & (np.abs(high) < LARGEST)
             return np.asarray(~(finite & (high - low >= NARROWEST)))
 
     def refuse_defaults(self) -> None:
-        """Refuse ends that are no clamp where the table lacks a key.
+        """Refuse default ends that are not a valid clamp.
 
         Raises:
             RequestError: with the field of the metric that is wrong.
@@ -132,14 +140,14 @@ class PartitionScale:
             raise RequestError(field=field, message=f"must be {rule}", hint="a clamp of no width leaves nothing to add")
 
     def to_json(self) -> dict[str, Any]:
-        """For manifests and `plan --json`."""
+        """Return the scale as JSON values, for manifests and `plan --json`."""
         ends = {"min_value": self.low, "max_value": self.high}
-        told = {k: dataclasses.asdict(end) if isinstance(end, LookupBound) else end for k, end in ends.items()}
-        return {**told, "words": self.words}
+        values = {k: dataclasses.asdict(end) if isinstance(end, LookupBound) else end for k, end in ends.items()}
+        return {**values, "words": self.words}
 
     @property
     def grows_with(self) -> str:
-        """What the noise of a partition is in proportion to.
+        """Return in words the quantity to which the noise of a partition is proportional.
 
         >>> PartitionScale(column="a", low=0.0, high=LookupBound(lookup="most", default=10), of_range=True).grows_with
         'most'

@@ -1,6 +1,6 @@
-"""A metric over one column's values with declared bounds: numbers, `auto`, or a column of a public table.
+"""Base of metrics over one column's values with declared bounds: numbers, `auto`, or a column of a public table.
 
-In: what a job declares of the bounds. Out: the base of sums, means and variances: its bounds, its family, its statistics. Holds:
+In: the bounds that a job declares. Out: the base of sums, means and variances: its bounds, its family, its statistics. Holds:
 metrics with one column and equal bounds are of one family, whose sums and basis they share. Not covered: what clamping cuts off.
 """
 
@@ -89,26 +89,26 @@ class OverColumn(Metric):
 
     @property
     def auto(self) -> bool:  # type: ignore[override]
-        """Whether a bound is chosen from a noisy histogram."""
+        """Return True if a bound is chosen from a noisy histogram."""
         return AUTO in (self.min_value, self.max_value)
 
     @property
     def max_is_auto(self) -> bool:  # type: ignore[override]
-        """Whether the upper bound is chosen."""
+        """Return True if the upper bound is chosen."""
         return self.max_value == AUTO
 
     def bounded(self, low: float, high: float) -> "Metric":
-        """The same metric with the bounds that were chosen."""
+        """Return the same metric with the bounds that were chosen."""
         return dataclasses.replace(self, min_value=low, max_value=high, within=None)
 
     @property
     def low(self) -> float:
-        """The lower bound; where it is not chosen yet, the least that it can be; where it differs by partition, of `scale`."""
+        """Return the lower bound; the least possible one if it is not chosen yet; that of `scale` if it differs by partition."""
         return self._end(self.min_value, 0)
 
     @property
     def high(self) -> float:
-        """The upper bound; where it is not chosen yet, the greatest that it can be; otherwise as `low`."""
+        """Return the upper bound; the greatest possible one if it is not chosen yet; otherwise as `low`."""
         return self._end(self.max_value, 1)
 
     def _end(self, bound: Bound, place: int) -> float:
@@ -121,20 +121,20 @@ class OverColumn(Metric):
         return bound
 
     def _end_of_multiples(self, place: int) -> float:
-        """An end of multiples of the larger bound: 0 where a number says that all are of one sign."""
+        """Return an end of multiples of the larger bound: 0 if a bound says that all values have one sign."""
         if place == 0:
             return 0.0 if isinstance(self.min_value, float) and self.min_value >= 0 else -1.0
         return 0.0 if isinstance(self.max_value, float) and self.max_value <= 0 else 1.0
 
     @property
     def scale(self) -> PartitionScale | None:  # type: ignore[override]
-        """How values are scaled where a bound differs by partition: as shares of its range."""
+        """Return how values are scaled if a bound differs by partition: as shares of its range."""
         return self._scale(of_range=True)
 
     def _scale(self, *, of_range: bool) -> PartitionScale | None:
         if not (isinstance(self.min_value, LookupBound) or isinstance(self.max_value, LookupBound)):
             return None
-        # What cannot stand beside such a bound is refused; until then there is no telling.
+        # Combinations that such a bound does not allow are refused later; until then the scale is unknown.
         low, high = (0.0 if end is None or isinstance(end, str) else end for end in (self.min_value, self.max_value))
         return PartitionScale(column=self.column, low=low, high=high, of_range=of_range)
 
@@ -150,7 +150,7 @@ class OverColumn(Metric):
 
     @property
     def _added(self) -> str:
-        """The column that statistics read."""
+        """Return the column that statistics read."""
         return self.column if self.scale is None else self.scale.name
 
     @property

@@ -77,7 +77,12 @@ class Quantile(Metric):
             self._tree()
 
     def settled(self, *, partitions: int, rows: int) -> "Quantile":
-        """The same with the method that `auto` takes under these bounds of one unit: partitions, and rows in each."""
+        """Return the same metric with the method that `auto` takes under these bounds of one unit.
+
+        Args:
+            partitions: of one unit, at most.
+            rows: of one unit in one partition, at most.
+        """
         if self.method != "auto":
             return self
         chosen, tree = expected_rank_errors(len(self.candidates), self.quantile, partitions, rows)
@@ -96,17 +101,19 @@ class Quantile(Metric):
     def finish(self, noisy: Mapping[Statistic, Noisy], basis: Basis) -> ReleasedValues:
         listed = np.array(self.candidates)
         if self.method == "tree":
-            found = self._tree().finish(noisy, basis)[0][:, 0]
-            after = np.clip(np.searchsorted(listed, found), 1, len(listed) - 1)
-            places = np.where(found - listed[after - 1] <= listed[after] - found, after - 1, after)
+            quantiles = self._tree().finish(noisy, basis)[0][:, 0]
+            after = np.clip(np.searchsorted(listed, quantiles), 1, len(listed) - 1)
+            places = np.where(quantiles - listed[after - 1] <= listed[after] - quantiles, after - 1, after)
         else:
             places = noisy[self.statistics(basis)[0]].values.astype(np.int64)
         return listed[places], np.full(len(places), math.nan)
 
     def good_from(self, levels: Mapping[Statistic, Level], basis: Basis) -> tuple[GoodFrom, ...]:
         if self.method == "tree":
-            said = self._tree().good_from(levels, basis)
-            return tuple(dataclasses.replace(one, promise=f"{one.promise}, to the nearest candidate,") for one in said)
+            statements = self._tree().good_from(levels, basis)
+            return tuple(
+                dataclasses.replace(one, promise=f"{one.promise}, to the nearest candidate,") for one in statements
+            )
         behind = levels[self.statistics(basis)[0]].behind
         if behind is None:
             return ()
@@ -132,10 +139,16 @@ class Quantile(Metric):
 
 
 def expected_rank_errors(candidates: int, quantile: float, partitions: int, rows: int) -> tuple[float, float]:
-    """About how far the rank of what is published is off, at epsilon 1: by choice, and by a tree. To compare with, no bound.
+    """Estimate how far the rank of the published number is off at epsilon 1: by choice, and by a tree. To compare with, no bound.
 
     A choice at epsilon e is off by spread / e times the logarithm of the number of candidates at most on average; a unit's
     partitions share epsilon. A rank in a tree adds up some nodes of each level (`quantiles.consistent`).
+
+    Args:
+        candidates: how many.
+        quantile: from 0 to 1.
+        partitions: of one unit, at most.
+        rows: of one unit in one partition, at most.
 
     >>> [round(error) for error in expected_rank_errors(100, 0.5, 1, 1)]
     [5, 13]
@@ -156,12 +169,12 @@ def _rising(candidates: Any) -> tuple[float, ...]:
         raise RequestError(
             field="candidates", message=f"must be a list of 1 to {MOST_CANDIDATES}", hint="declare fewer"
         )
-    kept: list[float] = []
+    rising: list[float] = []
     for index, candidate in enumerate(candidates):
         value = checks.number(candidate, f"candidates[{index}]", above=-1e300, below=1e300) + 0.0
-        if kept and not value > kept[-1]:
+        if rising and not value > rising[-1]:
             raise RequestError(
                 field=f"candidates[{index}]", message="must be above the one before", hint="sort them, each once"
             )
-        kept.append(value)
-    return tuple(kept)
+        rising.append(value)
+    return tuple(rising)

@@ -6,7 +6,7 @@ that each node is the sum of its children (least squares: Hay, Rastogi, Miklau, 
 from the root down: in each node the child in which its rank lies, where counts below zero are zero, and a straight line
 inside a leaf. So what noise makes of empty parts of the range adds up over a few nodes of each level, not over all leaves.
 Several quantiles cost no more than one. The least and the greatest value (quantiles 0 and 1) would be found in the noise of
-empty parts: for them counts that do not stand out of their noise are zero.
+empty parts: for them counts that do not clearly exceed their noise are zero.
 """
 
 # Holds: all of it is post-processing of the noisy counts. Not covered: values outside the range count as its ends; answers are
@@ -29,35 +29,36 @@ from dp_pipelines.metrics.error_bars import ERROR_BAR
 from dp_pipelines.metrics.good_from import POINTS, REACH, GoodFrom, Level
 
 BRANCHING, DEPTH = 4, 6
-"""Of the trees with 4,096 leaves about the best on prices and on smooth data (docs/benchmarks/quantiles.md): a rank adds up about
+"""Nearly the best tree with 4,096 leaves on prices and on smooth data (docs/benchmarks/quantiles.md): a rank adds up about
 branching / 4 nodes of each level, whose noise grows with the root of their number, and what noise makes of empty nodes adds
 up over branching nodes of each level. 2 children and 12 levels are as good, with twice the noise to draw."""
 
 LEAVES = BRANCHING**DEPTH
-"""Values closer together than a part in so many of the range are not told apart."""
+"""The number of leaves. Values in the same leaf, this part of the range, are not distinguished."""
 
 STANDS_OUT = 3.0
-"""Standard deviations of its noise above which a count is one, where the least or greatest value is looked for."""
+"""In the search for the least or greatest value, counts up to this many standard deviations of their noise are zero."""
 
 LEAF_BAR = 0.6
-"""Of the width of a leaf, what a published standard deviation has at least: values inside of a leaf are not told apart."""
+"""The least published standard deviation, in widths of a leaf: values inside a leaf are not distinguished."""
 
 MOST_QUANTILES = 100
 
 MOST_SAID = 3
-"""Quantiles that a statement names."""
+"""The most quantiles that a statement names."""
 
 WORST_RANK = math.sqrt(1 / ((BRANCHING**2 - 1) / (6 * BRANCHING)))
-"""How much farther noise moves the worst rank than one of average place: that after half of the children of each node."""
+"""Factor by which noise moves the worst rank, after half of the children of each node, farther than an average rank."""
 
 
 POSITIVE = 1 / math.sqrt(2 * math.pi)
-"""The mean of what is positive of a normal noise, in standard deviations: what an empty node seems to hold, since counts below
-zero are zero. Where all values lie at one end, this is all on one side of them, in each level. Of Laplace noise it is less."""
+"""The mean of the positive part of normal noise, in standard deviations: the count that an empty node seems to have, since
+counts below zero are set to zero. If all values lie at one end, all of it is on one side of them, in each level. Laplace noise
+has less."""
 
 
 def between(quantile: float) -> str:
-    """What is promised of a quantile.
+    """Return in words the promise for a quantile.
 
     >>> between(0.9), between(0.025)
     ('p90 between p85 and p95', 'p2.5 between p0 and p7.5')
@@ -76,7 +77,7 @@ class Quantiles(Metric):
         min_value, max_value: the range; values outside count as its ends.
 
     Published as a list, in the order of `quantiles`, and for each the standard deviation that noise of its rank gives it, with
-    the width of a leaf: a function of the released counts. The quantiles 0 and 1 are the ends of what stands out of
+    the width of a leaf: a function of the released counts. The quantiles 0 and 1 are the ends of the counts that exceed
     the noise: a few rows alone in the tails are not seen, and their error bars reach as far as noise could hide some.
 
     >>> Quantiles("amount", quantiles=[0.25, 0.5], min_value=0, max_value=200).quantiles
@@ -132,7 +133,7 @@ class Quantiles(Metric):
 
     @property
     def value_range(self) -> tuple[float, float]:
-        """Between the bounds of the values."""
+        """Return the bounds of the values."""
         return self.min_value, self.max_value
 
     def statistics(self, basis: Basis) -> tuple[Statistic, ...]:
@@ -160,7 +161,7 @@ class Quantiles(Metric):
         for place, quantile in enumerate(self.quantiles):
             if quantile in (0.0, 1.0):
                 middle[:, place] = self._value(descend(ends, np.full((len(moved), 1), quantile)))[:, 0]
-        # Where there may be no row at all, a quantile may be anywhere.
+        # If there may be no row at all, a quantile may be anywhere.
         low[nothing], high[nothing] = self.min_value, self.max_value
         values, stddevs = middle, np.maximum(high - middle, middle - low) / ERROR_BAR
         # The ends are found on their own, and must not lie inside of what is found between them.
@@ -172,7 +173,7 @@ class Quantiles(Metric):
 
     def good_from(self, levels: Mapping[Statistic, Level], basis: Basis) -> tuple[GoodFrom, ...]:
         inner = [quantile for quantile in self.quantiles if 0 < quantile < 1]
-        if not inner:  # what stands out of the noise at the ends depends on the values there
+        if not inner:  # at the ends, the counts that exceed the noise depend on the values there
             return ()
         of_levels = [levels[statistic] for statistic in self.statistics(basis)]
         nothing = [np.zeros((1, BRANCHING**level)) for level in range(1, DEPTH + 1)]
@@ -185,11 +186,11 @@ class Quantiles(Metric):
 
     @property
     def _leaf(self) -> float:
-        """The width of a leaf."""
+        """Return the width of a leaf."""
         return (self.max_value - self.min_value) / float(LEAVES)
 
     def _value(self, place: Floats) -> Floats:
-        """The value at a part of the range."""
+        """Return the value at a part of the range."""
         value: Floats = self.min_value + (self.max_value - self.min_value) * place
         return np.minimum(value, self.max_value)
 
@@ -214,7 +215,7 @@ class Median(Quantiles):
 
 @dataclasses.dataclass(frozen=True)
 class Min(Median):
-    """About the least of a column's values that are not null: the lower end of what stands out of the noise.
+    """About the least of a column's values that are not null: the lower end of the counts that exceed the noise.
 
     Arguments as for `Median`.
 
@@ -228,7 +229,7 @@ class Min(Median):
 
 @dataclasses.dataclass(frozen=True)
 class Max(Median):
-    """About the greatest of a column's values that are not null: the upper end of what stands out of the noise.
+    """About the greatest of a column's values that are not null: the upper end of the counts that exceed the noise.
 
     Arguments as for `Median`.
 
@@ -241,7 +242,7 @@ class Max(Median):
 
 
 def consistent(levels: Sequence[Floats], stddevs: Sequence[float]) -> tuple[list[Floats], list[float], float]:
-    """The tree of least squares, in which each node is the sum of its children, and about how far noise moves a rank.
+    """Compute the tree of least squares, in which each node is the sum of its children, and about how far noise moves a rank.
 
     Args:
         levels: noisy counts of each level, from the one below the root to the leaves: (partitions, nodes).
@@ -273,7 +274,7 @@ def consistent(levels: Sequence[Floats], stddevs: Sequence[float]) -> tuple[list
 
 
 def _of_some(children: int) -> float:
-    """The variance of the sum of the first few of some children of which all together are known: the mean over how few.
+    """Return the variance of the sum of the first few of some children whose total is known: the mean over how few.
 
     In units of one child's variance: k (children - k) / children for k of them.
     """
@@ -303,15 +304,15 @@ def descend(tree: Sequence[Floats], ranks: Floats) -> Floats:
         nodes = counts.shape[1]
         children = np.maximum(counts.reshape(len(ranks), nodes // branching, branching)[rows, node], 0.0)
         sums = np.cumsum(children, axis=1)
-        wanted = part * sums[:, -1]
-        child = np.minimum((sums < wanted[:, None]).sum(axis=1), branching - 1)
+        targets = part * sums[:, -1]
+        child = np.minimum((sums < targets[:, None]).sum(axis=1), branching - 1)
         # The least rank lies in the first child that has any rows, not in an empty one before it.
         inside = children[every, child]
         child = np.where((inside > 0) | (sums[:, -1] <= 0), child, np.argmax(children > 0, axis=1))
         inside = children[every, child]
         stopped |= sums[:, -1] <= 0
         with np.errstate(divide="ignore", invalid="ignore"):
-            moved = np.clip((wanted - (sums[every, child] - inside)) / inside, 0.0, 1.0)
+            moved = np.clip((targets - (sums[every, child] - inside)) / inside, 0.0, 1.0)
         begin = np.where(stopped, begin, begin + child * width / branching)
         width = np.where(stopped, width, width / branching)
         part = np.where(stopped, 0.5, moved)

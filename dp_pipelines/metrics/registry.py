@@ -1,7 +1,7 @@
-"""Which metrics there are, for everything that lists them: job files, manifests, reports, `tune`, tests.
+"""List of all metrics, for job files, manifests, reports, `tune` and tests.
 
 In: the modules of this folder. Out: classes by the name that job files use. Holds: a new metric is one new file here, with one
-class that has a `kind`. Not covered: metrics of one's own that stand elsewhere; pipelines can release them, and nothing here
+class that has a `kind`. Not covered: a user's own metrics in other modules; pipelines can release them, and nothing here
 knows them.
 """
 
@@ -16,29 +16,29 @@ from dp_pipelines import metrics as folder
 from dp_pipelines.metrics.base import Metric
 
 FORMER = MappingProxyType({"second_moment": "second_moments"})
-"""Kinds as manifests of version 0.1.0 name them."""
+"""Today's kinds by the kinds in manifests of version 0.1.0."""
 
 
 @functools.cache
 def metrics() -> Mapping[str, type[Metric]]:
-    """Every metric by its kind, in the order of files and lines.
+    """Return every metric by its kind, in the order of files and lines.
 
     >>> metrics()["count"].__name__
     'Count'
     """
-    found: dict[str, type[Metric]] = {}
+    by_kind: dict[str, type[Metric]] = {}
     for module in sorted(pkgutil.iter_modules(folder.__path__), key=lambda module: module.name):
         for member in vars(importlib.import_module(f"{folder.__name__}.{module.name}")).values():
             if not (isinstance(member, type) and issubclass(member, Metric) and "kind" in vars(member)):
                 continue
             if member.kind and member.__module__.rpartition(".")[2] == module.name:
-                assert member.kind not in found, f"two metrics are called {member.kind}"
-                found[member.kind] = member
-    return MappingProxyType(found)
+                assert member.kind not in by_kind, f"two metrics are called {member.kind}"
+                by_kind[member.kind] = member
+    return MappingProxyType(by_kind)
 
 
 def of_kind(kind: object) -> type[Metric] | None:
-    """The metric of this name, also where a manifest names it as it was called before; None where there is none.
+    """Return the metric of this kind, or None. Accepts old kinds too, as manifests of earlier versions have them.
 
     >>> of_kind("second_moment") is of_kind("second_moments"), of_kind("no_such")
     (True, None)
@@ -47,7 +47,7 @@ def of_kind(kind: object) -> type[Metric] | None:
 
 
 def is_known(metric: Metric) -> bool:
-    """Whether job files and manifests know a metric; one of somebody's own that inherits from one of ours is another.
+    """Return True if job files and manifests know a metric. A user's subclass of one of ours is not known.
 
     >>> is_known(metrics()["count"]())
     True
@@ -56,7 +56,7 @@ def is_known(metric: Metric) -> bool:
 
 
 def name_of(metric: Metric) -> str:
-    """What a manifest calls a metric: its kind, or of one of somebody's own the name of its class.
+    """Return the name of a metric in manifests: its kind, or for a user's own metric the name of its class.
 
     >>> name_of(metrics()["count"]()), name_of(type("RoundedCount", (metrics()["count"],), {})())
     ('count', 'rounded_count')

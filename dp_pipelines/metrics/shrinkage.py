@@ -24,13 +24,13 @@ USUAL_SPREAD = 0.25
 as not."""
 
 CENTRE_VARIANCE = 1 / 3
-"""Of the normal prior of the centre, in squared halves of the range: the variance of a uniform law over the range."""
+"""The variance of the centre's normal prior, in squared halves of the range: that of a uniform law over the range."""
 
 COUNT_SPREADS: Floats = 2.0 ** (np.arange(-28, 81) / 4)
 """The grid of the deviation of the true counts, in deviations of the noise of a count."""
 
 PASSES = 3
-"""How often the variance that noisy counts cause is computed anew, at the means that were found. It depends on them weakly."""
+"""The passes that recompute the variance caused by noisy counts, at the latest means. It depends on them weakly."""
 
 PORTION = 2**13
 """Partitions that are in memory at a time, each with a number for every spread."""
@@ -39,13 +39,13 @@ NEGLIGIBLE = 1e-9
 """Spreads with less posterior probability are left out."""
 
 LARGEST, LEAST = 1e40, 1e-60
-"""What scaled numbers are cut to, and the least variance of noise, so that no product or quotient of them overflows."""
+"""The largest scaled number, and the least variance of noise, so that no product or quotient of them overflows."""
 
 
 def shrunk(total: Noisy, count: Noisy, *, centre: float, low: float, high: float) -> ReleasedValues:
-    """The posterior means of all partitions, within the range, and their posterior deviations.
+    """Compute the posterior means of all partitions, within the range, and their posterior deviations.
 
-    Of a partition whose true mean is m, with the noisy sum S of distances from the centre c and the noisy count N,
+    In a partition with the true mean m, the noisy sum S of distances from the centre c and the noisy count N,
     S - (m - c) N is normal around 0 with variance var(S) + (m - c)^2 var(N). The true means are normal around an unknown
     centre with an unknown spread; the counts are normal around an unknown centre with an unknown spread, and not negative.
 
@@ -80,7 +80,7 @@ def shrunk(total: Noisy, count: Noisy, *, centre: float, low: float, high: float
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Counts:
-    """What is known of the counts: expectations and variances for each partition, and the covariance of any two."""
+    """The posterior of the counts: expectations and variances for each partition, and the covariance of any two."""
 
     values: Floats
     variances: Floats
@@ -88,18 +88,18 @@ class _Counts:
 
 
 def _likely_counts(noisy: Floats, stddev: float) -> _Counts:
-    """The counts given all noisy ones: normal around an unknown centre with an unknown spread, then known not to be negative."""
+    """Compute the posterior of the counts: normal around an unknown centre with an unknown spread, then cut at zero."""
     from scipy import special
 
-    found, number = noisy / stddev, len(noisy)
-    centre = float(found.mean())
-    squares = float(((found - centre) ** 2).sum())
+    scaled, number = noisy / stddev, len(noisy)
+    centre = float(scaled.mean())
+    squares = float(((scaled - centre) ** 2).sum())
     spread = 1 + COUNT_SPREADS**2  # the variance of a noisy count
     weights = _normalised(np.log(COUNT_SPREADS) - (number - 1) / 2 * np.log(spread) - squares / (2 * spread))
     pulls = 1 / spread  # how far a count goes to the centre; the centre itself has the variance `spread / number`
     pull = float(weights @ pulls)
-    values = found + (centre - found) * pull
-    variances = float(weights @ (pulls * (COUNT_SPREADS**2 + 1 / number))) + (found - centre) ** 2 * max(
+    values = scaled + (centre - scaled) * pull
+    variances = float(weights @ (pulls * (COUNT_SPREADS**2 + 1 / number))) + (scaled - centre) ** 2 * max(
         0.0, float(weights @ pulls**2) - pull**2
     )
     spreads = np.sqrt(variances)
@@ -120,7 +120,7 @@ class _Model:
     Args:
         sums: of distances from the middle.
         variance: of the noise of each sum.
-        counts: what is known of them.
+        counts: their posterior.
         offset: the middle of the range, counted from where noisy sums count from.
     """
 
@@ -130,10 +130,10 @@ class _Model:
     offset: float
 
     def solved(self, means: Floats, variances: Floats) -> tuple[Floats, Floats]:
-        """Posterior means and variances.
+        """Compute posterior means and variances.
 
         Args:
-            means, variances: about what they are, for the variance that noisy counts cause.
+            means, variances: approximations, for the variance that noisy counts cause.
         """
         moved = (means + self.offset) ** 2 + variances
         noise = np.maximum(self.variance + moved * self.counts.variances, LEAST)
@@ -141,21 +141,21 @@ class _Model:
         residuals = self.sums - start * self.counts.values
         shared = float(moved.mean()) * self.counts.shared
         weights, centres, doubts = _centres(residuals, self.counts.values, noise, shared, start)
-        kept = weights > NEGLIGIBLE
-        weights, centres, doubts = weights[kept] / weights[kept].sum(), centres[kept], doubts[kept]
-        found, spread = np.empty(len(means)), np.empty(len(means))
+        likely = weights > NEGLIGIBLE
+        weights, centres, doubts = weights[likely] / weights[likely].sum(), centres[likely], doubts[likely]
+        posterior, spread = np.empty(len(means)), np.empty(len(means))
         for part in _portions(len(means)):
-            n, squared = self.counts.values[part, None], SPREADS[kept] ** 2
+            n, squared = self.counts.values[part, None], SPREADS[likely] ** 2
             total = noise[part, None] + squared * n * n
             rest = noise[part, None] / total  # what is left of the pull to the centre
             each = centres * rest + squared * n * residuals[part, None] / total
-            found[part] = each @ weights
-            spread[part] = ((each - found[part, None]) ** 2 + rest * rest * doubts + squared * rest) @ weights
-        return np.clip(start + found, -1.0, 1.0), np.minimum(spread, 1.0)
+            posterior[part] = each @ weights
+            spread[part] = ((each - posterior[part, None]) ** 2 + rest * rest * doubts + squared * rest) @ weights
+        return np.clip(start + posterior, -1.0, 1.0), np.minimum(spread, 1.0)
 
 
 def _weighted_mean(sums: Floats, counts: Floats, noise: Floats) -> float:
-    """About the mean of all, within the range: where numbers are counted from, so that nothing is lost to rounding."""
+    """Estimate the mean of all, within the range. Numbers are counted from it, so that nothing is lost to rounding."""
     weight = float(counts @ (counts / noise))
     return min(1.0, max(-1.0, float(counts @ (sums / noise)) / weight)) if weight > 0 else 0.0
 
@@ -163,7 +163,7 @@ def _weighted_mean(sums: Floats, counts: Floats, noise: Floats) -> float:
 def _centres(
     residuals: Floats, counts: Floats, noise: Floats, shared: float, start: float
 ) -> tuple[Floats, Floats, Floats]:
-    """For each spread its posterior probability, and the mean and the variance of the centre, counted from `start`.
+    """Return for each spread its posterior probability, and the mean and the variance of the centre, counted from `start`.
 
     Given the spread t, a residual r is normal around the centre's distance times the count n, with variance noise + t^2 n^2, and
     any two have the covariance `shared`, since they share the doubt about all counts together.
@@ -186,7 +186,7 @@ def _centres(
 
 
 def _normalised(logs: Floats) -> Floats:
-    """Probabilities out of their logarithms, up to a constant; where these are no numbers, all alike."""
+    """Return probabilities, given their logarithms up to a constant; equal ones if these are not finite."""
     weights: Floats = np.exp(logs - logs.max())
     total = float(weights.sum())
     return weights / total if math.isfinite(total) and total > 0 else np.full(len(logs), 1 / len(logs))
@@ -197,6 +197,6 @@ def _portions(number: int) -> Iterator[slice]:
 
 
 def _cut(values: Floats | float) -> Floats:
-    """Finite numbers."""
+    """Return finite numbers of magnitude at most `LARGEST`; NaN becomes 0."""
     finite: Floats = np.clip(np.nan_to_num(np.asarray(values, float), nan=0.0), -LARGEST, LARGEST)
     return finite

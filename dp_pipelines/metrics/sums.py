@@ -24,7 +24,7 @@ from dp_pipelines.metrics.over_column import OverColumn
 from dp_pipelines.metrics.shrinkage import shrunk
 
 PLAIN = Basis(centred=False, nullable=True)
-"""The basis of what one unit adds."""
+"""The basis of one unit's totals."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,7 +78,7 @@ class Sum(OverColumn):
 
     @property
     def clips_partition_sums(self) -> bool:  # type: ignore[override]
-        """Whether a unit's sum per partition is clipped, instead of each value."""
+        """Return True if a unit's sum per partition is clipped, instead of each value."""
         return self.min_sum_per_partition is not None or self.max_sum_per_partition is not None
 
     @property
@@ -87,7 +87,7 @@ class Sum(OverColumn):
 
     @property
     def scale(self) -> PartitionScale | None:  # type: ignore[override]
-        """As multiples of the larger bound, whose sum needs no count; from 0 on these are the shares of the range."""
+        """Return multiples of the larger bound, whose sum needs no count; from 0 on these are the shares of the range."""
         return self._scale(of_range=self.min_value == 0)
 
     @property
@@ -165,7 +165,7 @@ class _PerRow(OverColumn):
     nullable: bool = dataclasses.field(default=True, kw_only=True)
 
     def _farthest(self, basis: Basis) -> float:
-        """The largest distance of a value from where sums are counted."""
+        """Return the largest distance of a value from the point from which sums are counted."""
         statistic = self._sum(basis)
         assert statistic.lattice is not None
         return max(abs(self.low - statistic.lattice.offset), abs(self.high - statistic.lattice.offset))
@@ -176,7 +176,7 @@ class _PerRow(OverColumn):
 
     @property
     def value_range(self) -> tuple[float, float]:
-        """Between the bounds of the values."""
+        """Return the bounds of the values."""
         return self.low, self.high
 
     def _check_bounds(self) -> None:
@@ -200,7 +200,7 @@ class Mean(_PerRow):
         nullable: False declares that the column holds no nulls, so that the mean shares the count of rows with `Count`
             and costs less. A null that is there all the same then counts as a row that adds nothing to the sum.
         shrink: True publishes, for free, each mean pulled towards those of the other partitions as far as its noise makes that
-            likely: closer to the truth where noise is large. The mean as noise left it stands beside it, as `<name>_raw`.
+            likely: closer to the truth where noise is large. The mean before that is published too, as `<name>_raw`.
         weight_column: the column of the weight of each row, for a weighted mean: two sums are released, and their quotient is
             computed from them. For job files, SQL and sessions.
         max_weight: each weight is clamped to the range from 0 to this number.
@@ -235,7 +235,7 @@ class Mean(_PerRow):
 
     @property
     def pools(self) -> bool:  # type: ignore[override]
-        """Whether it shrinks."""
+        """Return True if it shrinks."""
         return self.shrink
 
     def statistics(self, basis: Basis) -> tuple[Statistic, ...]:
@@ -290,7 +290,7 @@ class Variance(_PerRow):
 
     @property
     def value_range(self) -> tuple[float, float]:
-        """From 0 to the largest variance within the bounds."""
+        """Return 0 and the largest variance within the bounds."""
         half_width = (self.high - self.low) / 2
         return 0.0, half_width * half_width
 
@@ -323,7 +323,7 @@ class Variance(_PerRow):
         return variance, np.sqrt(noise) / rows
 
     def good_from(self, levels: Mapping[Statistic, Level], basis: Basis) -> tuple[GoodFrom, ...]:
-        """As for a mean, of the mean square q and the mean m of distances, with noises Q, S and C of squares, sum and count.
+        """Return the statement for the mean square q and the mean m of distances, with noises Q, S, C of squares, sum and count.
 
         The variance (N q + Q) / (N + C) - ((N m + S) / (N + C))^2 is off by (Q - 2 m S + (2 m^2 - q) C) / (N + C) - e^2, where e
         is the error of m. The first is bounded as for a mean, e on its own, each with 97.5%.
@@ -350,4 +350,4 @@ class Variance(_PerRow):
 
 
 WIDER = math.log(40) / math.log(20)
-"""What holds 97.5% of Laplace noise is so many times as wide as what holds 95%; of Gaussian noise it is less."""
+"""Ratio of the widths that hold 97.5% and 95% of Laplace noise; for Gaussian noise it is less."""

@@ -1,9 +1,9 @@
-"""Moments of what privacy units add: the sum over units of one total of each, or of products of two, as a metric for a plan.
+"""A metric for moments of units' totals: the sum over units of one total of each, or of products of two.
 
 In: totals of one unit's kept rows in a partition, and the bound on these rows. Out: a statistic whose integers are sums of such
 products, on a lattice of their own; the metric `UnitMoment`. Holds: a unit adds one product of at most `largest` to each of its
 partitions, enforced on the integers (docs/proofs/comparisons.md, 2); products are rounded unit by unit, so that order, batches
-and shards change nothing. Not covered: what is made of moments (`release.arm_comparisons`); no job file can ask for one alone.
+and shards change nothing. Not covered: the use of moments (`release.arm_comparisons`); no job file can ask for one alone.
 """
 
 import dataclasses
@@ -50,22 +50,22 @@ class UnitProducts(Statistic):
 
     @property
     def name(self) -> str:
-        """The factors, and the rows, which settle the lattice."""
+        """Return the factors, and the rows, which determine the lattice."""
         return f"{self.kind}({' x '.join(factor.name for factor in self.factors)}; at most {self.rows} rows)"
 
     def total(self, factor: Statistic) -> int:
-        """The largest magnitude of one unit's total, as accumulators hold it."""
+        """Return the largest magnitude of one unit's total, as accumulators store it."""
         shape = factor.shape(max_partitions=1, max_rows_per_partition=self.rows, max_rows=None)
         return shape.unit >> factor.fine_bits
 
     @property
     def largest(self) -> int:
-        """The largest magnitude of a unit's product."""
+        """Return the largest magnitude of a unit's product."""
         return _rounded(self._of_scaled, self._shift)
 
     @property
     def fine_step(self) -> float:
-        """Infinite or 0 where it is no float64."""
+        """Return the fine step in units of the product; infinite or 0 if it does not fit a float64."""
         exponent, mantissa = self._shift, 1.0
         for factor in self.factors:
             step = math.frexp(factor.fine_step)
@@ -83,28 +83,32 @@ class UnitProducts(Statistic):
         return kept.sums_of_units(self.products(first, second))
 
     def products(self, first: Integers, second: Integers) -> Integers:
-        """The products of scaled totals on the lattice, each at most `largest`."""
+        """Return the products of scaled totals on the lattice, each at most `largest`.
+
+        Args:
+            first, second: int64 of the same shape.
+        """
         return np.clip(_rounded(first * second, self._shift), -self.largest, self.largest)
 
     def _scaled(self, factor: Statistic, totals: Integers) -> Integers:
-        """Totals in 30 bits, so that a product fits into 60."""
+        """Return totals in 30 bits, so that a product fits into 60."""
         bits = self._reduced(factor)
         most = _rounded(self.total(factor), bits)
         return np.clip(_rounded(totals, bits), -most, most)
 
     def _reduced(self, factor: Statistic) -> int:
-        """By how many bits a total is made shorter."""
+        """Return by how many bits a total is shortened."""
         return max(0, self.total(factor).bit_length() - VALUE_BITS)
 
     @property
     def _of_scaled(self) -> int:
-        """The largest product of scaled totals."""
+        """Return the largest product of scaled totals."""
         first, second = (_rounded(self.total(factor), self._reduced(factor)) for factor in self.factors)
         return first * second
 
     @property
     def _shift(self) -> int:
-        """By how many bits a product is made shorter; longer where it is negative."""
+        """Return by how many bits a product is shortened; lengthened if it is negative."""
         return self._of_scaled.bit_length() - VALUE_BITS
 
 
@@ -127,7 +131,7 @@ class UnitMoment(Metric):
 
     @property
     def statistic(self) -> Statistic:
-        """What is summed."""
+        """Return the statistic that is summed."""
         if len(self.factors) == 1:
             return self.factors[0]
         first, second = self.factors
@@ -145,7 +149,7 @@ class UnitMoment(Metric):
 
 
 def _rounded(value: Whole, bits: int) -> Whole:
-    """Without the last bits, to the nearest, halves up; with more bits where their number is negative.
+    """Round off the last bits, to the nearest, halves up; add bits if their number is negative.
 
     >>> _rounded(6, 2), _rounded(-6, 2), _rounded(3, -2)
     (2, -1, 12)

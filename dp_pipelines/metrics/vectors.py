@@ -3,8 +3,8 @@
 In: a column of lists and a norm; or columns of numbers with ranges or a norm. Out: the metrics `VectorSum` and `SecondMoment`,
 each of which publishes a list for a partition. Holds: what one unit moves is bounded by the norm for all coordinates together,
 in integers (docs/proofs/vectors.md), so that the noise of a coordinate under an L2 norm does not grow with their number. Not
-covered: what clipping cuts off. With thousands of coordinates and a small budget the noise grows, to twice at most, because a
-unit's vector is rounded on a lattice that is no finer than our noise tables allow; beyond that the plan is refused.
+covered: the error from clipping. With thousands of coordinates and a small budget the noise grows, to twice at most, because a
+unit's vector is rounded on a lattice as fine as our noise tables allow; beyond that the plan is refused.
 """
 
 import dataclasses
@@ -26,10 +26,10 @@ from dp_pipelines.metrics.base import Basis, Metric, Noisy, ReleasedValues
 from dp_pipelines.metrics.good_from import WITHIN, GoodFrom, Level, reach
 
 LARGEST_NORM = 2.0**900
-"""Of a vector's norm; and its inverse: lattice steps and their inverses then are float64."""
+"""The largest norm of a vector; its inverse is the smallest. Lattice steps and their inverses then fit float64."""
 
 LARGEST_FEATURE = 1e150
-"""Of a feature; and its inverse: products then are float64."""
+"""The largest bound of a feature; its inverse is the smallest. Products then fit float64."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,7 +72,7 @@ class VectorSum(Metric):
         object.__setattr__(self, "max_norm", _max_norm(self.max_norm, LARGEST_NORM))
 
     def check_column(self, kind: pa.DataType) -> None:
-        """Lists of numbers, of the declared size where it is fixed. Errors as for any metric."""
+        """Refuse a column that is not of lists of numbers, or of another fixed size. Errors as for any metric."""
         check_lists(kind, self.column, self.size)
 
     def statistics(self, basis: Basis) -> tuple[Statistic, ...]:
@@ -157,8 +157,10 @@ class SecondMoment(Metric):
         return low, high
 
     def given(self, field: str) -> Any:
-        held = super().given(field)
-        return dict(zip(self.columns, held, strict=True)) if field == "bounds" and held is not None else held
+        declared = super().given(field)
+        return (
+            dict(zip(self.columns, declared, strict=True)) if field == "bounds" and declared is not None else declared
+        )
 
     @property
     def reads(self) -> tuple[str, ...]:

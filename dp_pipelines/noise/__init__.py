@@ -1,4 +1,4 @@
-"""The noise that is added to a statistic before anyone may see it.
+"""Laws, tables and samplers of the noise that is added to a statistic before anyone may see it.
 
 In: a law and a number of draws. Out: whole numbers, as int64. Holds: the law of a draw is within 2**-100 (total
 variation) of the stated law; draws never repeat after a fork or a pickle, because there is no generator state.
@@ -7,7 +7,7 @@ docs/proofs/noise.md has the proofs. Not covered: how much noise is needed (dp_p
 """
 
 #     laws.py        each law once: probabilities, tails, standard deviation
-#     entropy.py     the only door to randomness: words of the operating system's generator
+#     entropy.py     the only source of randomness: words of the operating system's generator
 #     interval_arithmetic.py  real numbers with a rigorous error bound, and the one lock on their precision
 #     magnitudes.py  a law's tails as exact integers, for the tables
 #     alias_tables.py  alias tables with exact integer weights

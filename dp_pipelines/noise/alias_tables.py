@@ -72,7 +72,7 @@ class AliasTable:
             out[where] = self.settle(columns[where], words)
 
     def settle(self, columns: Words, words: WordSource) -> Words:
-        """The values of fields whose comparison bits equal those of their columns' cuts.
+        """Return the values of fields whose comparison bits equal those of their columns' cuts, uint64 (n,).
 
         Args:
             columns: uint64 (n,), the low c bits of the fields.
@@ -128,7 +128,7 @@ def build(tails: Sequence[int], *, word_bits: int = 64, field_bits: int, further
 
 
 def reproduced(table: AliasTable) -> list[int]:
-    """The weight of each value, added up from the arrays that `look_up` reads."""
+    """Return the weight of each value, added up from the arrays that `look_up` reads."""
     capacity = 1 << (table.field_bits + table.word_bits * table.rests.shape[0] - table.column_bits)
     aliases = (table.entries & np.uint64((1 << table.column_bits) - 1)).tolist()
     cuts = (table.entries >> np.uint64(table.column_bits)).tolist()
@@ -141,7 +141,7 @@ def reproduced(table: AliasTable) -> list[int]:
 
 
 def _split(weights: list[int], capacity: int) -> tuple[list[int], list[int]]:
-    """Cuts and aliases: each column holds `capacity`, its own value up to the cut and one other value above it.
+    """Return cuts and aliases: each column holds `capacity`, its own value up to the cut and one other value above it.
 
     Vose's method in integers: a column that is not full is filled from one with at least its share. What is left
     still averages one capacity per column, so there is a donor as long as any column is not full.
@@ -164,7 +164,7 @@ def _split(weights: list[int], capacity: int) -> tuple[list[int], list[int]]:
 def _pack(
     cuts: list[int], aliases: list[int], word_bits: int, column_bits: int, further_words: int
 ) -> tuple[Words, Words]:
-    """Entries and rests of an `AliasTable`."""
+    """Return the entries and rests of an `AliasTable`."""
     below = (1 << word_bits) - 1
     shifts = [word_bits * k for k in reversed(range(further_words))]
     high = word_bits * further_words

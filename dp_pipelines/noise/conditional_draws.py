@@ -1,4 +1,4 @@
-"""Noise, given that it lies in a range: how likely that is, and draws of it, by the very law that samplers draw from.
+"""Noise, given that it lies in a range: the chance of that, and draws by the same law as the samplers'.
 
 In: a law, a range of whole numbers, the number of draws. Out: the chance as an exact fraction; int64 numbers of the range. Holds:
 chance and draws are those of `Sampler(law)` itself, tables as they are finished, so that drawing whether noise lies in the range
@@ -29,7 +29,7 @@ MOST_AT_ONCE = 2**20
 
 
 class Weighted:
-    """Draws places of a list, each with a probability in proportion to its weight.
+    """Draws of list positions, each with a probability in proportion to its weight.
 
     Args:
         weights: whole numbers from 0, not all of them 0.
@@ -47,24 +47,24 @@ class Weighted:
         self._heads = np.array([part >> (WORD * self._further) for part in self._sums], np.uint64)
 
     def draw(self, n: int, words: WordSource) -> Integers:
-        """`n` independent places.
+        """Return `n` independent positions, int64 of shape (n,).
 
         Args:
             n: how many.
             words: independent uniform words.
         """
-        found = np.empty(n, np.int64)
+        places = np.empty(n, np.int64)
         done = 0
         while done < n:
             # A uniform number below a power of two that is at most twice the total; those beyond the total are thrown away.
             some = self._candidates(2 * (n - done) + 8 if n - done < MOST_AT_ONCE else MOST_AT_ONCE, words)
             some = some[some < len(self._sums)][: n - done]
-            found[done : done + len(some)] = some
+            places[done : done + len(some)] = some
             done += len(some)
-        return found
+        return places
 
     def _candidates(self, n: int, words: WordSource) -> Integers:
-        """How many sums are at most each of `n` uniform numbers; of a number beyond the total, all are."""
+        """Return for each of `n` uniform numbers how many sums are at most as large; for a number beyond the total, all are."""
         first = words(n)
         places = np.searchsorted(self._heads, first, side="left")
         # A word that equals the head of a sum may lie on either side of it.
@@ -92,7 +92,7 @@ class _Side:
     lows: tuple[tuple[int, int], tuple[int, int], tuple[int, int]]
 
     def range_of(self, high: int) -> tuple[int, int]:
-        """The low digits beside a high one."""
+        """Return the range of low digits that go with a high digit."""
         first, last = self.highs[0], self.highs[1] - 1
         if first == last:
             return self.lows[0][0], self.lows[2][1]
@@ -123,20 +123,20 @@ class SampledLaw:
 
     @classmethod
     def of(cls, law: Law) -> "SampledLaw":
-        """That of `Sampler(law)`. Equal laws share it."""
+        """Return the law of `Sampler(law)`. Equal laws share it."""
         with interval_arithmetic.building():
             return _sampled(law)
 
     def chance(self, low: int | None, high: int | None) -> Fraction:
-        """The probability that a draw lies in a range; its denominator is a power of two.
+        """Return the probability that a draw lies in a range; its denominator is a power of two.
 
         Args:
-            low, high: the ends, which belong to it; None: it has none.
+            low, high: the ends of the range, which are included; None for no end.
         """
         return Fraction(sum(itertools.chain(*map(self._weights, self._sides(low, high)))), self._whole)
 
     def draw(self, n: int, low: int | None, high: int | None, words: WordSource = entropy.words) -> Integers:
-        """Independent draws, given that each lies in a range.
+        """Return independent draws, given that each lies in a range; int64 of shape (n,).
 
         Args:
             n: how many.
@@ -170,18 +170,18 @@ class SampledLaw:
         return drawn
 
     def _weights(self, side: _Side) -> list[int]:
-        """The weight of each high digit of a side."""
+        """Return the weight of each high digit of a side."""
         first, after = side.highs
         ends = {first, after - 1}
         middle = self._low_sums[side.lows[1][1]] - self._low_sums[side.lows[1][0]]
-        found = [self._high[digit] * middle for digit in range(first, after)]
+        weights = [self._high[digit] * middle for digit in range(first, after)]
         for digit in ends:
             below, above = side.range_of(digit)
-            found[digit - first] = self._high[digit] * (self._low_sums[above] - self._low_sums[below])
-        return found
+            weights[digit - first] = self._high[digit] * (self._low_sums[above] - self._low_sums[below])
+        return weights
 
     def _sides(self, low: int | None, high: int | None) -> list[_Side]:
-        """The magnitudes of a range, with either sign."""
+        """Return the magnitudes of a range, with either sign."""
         most = (len(self._high) << self._bits) - 1
         lowest = -most - 1 if low is None else max(low, -most - 1)
         highest = most if high is None else min(high, most)

@@ -1,4 +1,4 @@
-"""Chooses how the noise of a round counts in later ones, so that sums over rounds have little of it.
+"""Correlated noise for rounds: the coefficients that make the noise of sums over rounds small.
 
 In: public numbers: how many rounds, how many lie between two of one client, the momentum of the published model. Out: the
 coefficients of a lower triangular Toeplitz matrix C, or none where independent noise is as good; what is gained. Holds: the
@@ -33,10 +33,10 @@ ONE = 1 << BITS
 POWERS = tuple(tenth / 10 for tenth in range(3, 11))
 RATES = (0.7, 0.8, 0.9, 0.95, 0.98, 1.0)
 PARTS = (1.0, 0.95, 0.9, 0.75, 0.5, 0.25)
-"""Of the rounds between two of a client: how long one round's noise counts."""
+"""The lengths of the memory of noise that are tried, as parts of the number of rounds between two of one client."""
 
 LEAST_GAIN = 1e-3
-"""By how much the error must fall for a memory of noise to be kept at all."""
+"""The least relative gain for which noise is correlated at all."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -63,7 +63,7 @@ class Correlation:
 
 @functools.lru_cache(maxsize=256)
 def choose(rounds: int, separation: int, momentum: float, averaged: int) -> Correlation:
-    """The coefficients with the least error of the published models.
+    """Return the coefficients with the least error of the published models.
 
     Args:
         rounds: how many.
@@ -75,9 +75,9 @@ def choose(rounds: int, separation: int, momentum: float, averaged: int) -> Corr
     best: tuple[int, ...] = ()
     least = alone * (1 - LEAST_GAIN) * (1 - LEAST_GAIN)  # no power, which libraries round differently
     for coefficients in _tried(min(separation, rounds)):
-        found = error(rounds, separation, momentum, coefficients)
-        if found < least:
-            best, least = coefficients, found
+        mean_square = error(rounds, separation, momentum, coefficients)
+        if mean_square < least:
+            best, least = coefficients, mean_square
     if not best:
         return Correlation(coefficients=(), published=1.0, result=1.0)
     of_result = [_error_of_mean(rounds, separation, momentum, averaged, each) for each in (best, ())]
@@ -87,7 +87,13 @@ def choose(rounds: int, separation: int, momentum: float, averaged: int) -> Corr
 
 
 def error(rounds: int, separation: int, momentum: float, coefficients: tuple[int, ...]) -> float:
-    """The mean square error of the published models, where all rounds together cost as much as one that has an error of 1.
+    """Compute the mean square error of the published models, if all rounds together cost as much as one with an error of 1.
+
+    Args:
+        rounds: how many.
+        separation: a client takes part in one of so many.
+        momentum: of the published model.
+        coefficients: see `Correlation`.
 
     >>> error(4, 1, 0.0, ())
     10.0
@@ -98,14 +104,25 @@ def error(rounds: int, separation: int, momentum: float, coefficients: tuple[int
 
 
 def sensitivity_squared(rounds: int, separation: int, coefficients: tuple[int, ...]) -> float:
-    """The largest sum of the squares of the columns in which one client takes part."""
+    """Compute the largest sum of the squares of the columns in which one client takes part.
+
+    Args:
+        rounds: how many.
+        separation: a client takes part in one of so many.
+        coefficients: see `Correlation`.
+    """
     squares = np.cumsum(np.array([ONE, *coefficients], np.float64) ** 2) / float(ONE) ** 2
     # Of two clients who come one round apart, none of whose columns is cut off sooner, the first has more of them.
     return math.fsum(float(squares[min(len(coefficients), rounds - 1 - at)]) for at in range(0, rounds, separation))
 
 
 def inverse(rounds: int, coefficients: tuple[int, ...]) -> Floats:
-    """The coefficients of the inverse of C: how the noise drawn in a round counts in it and in later ones."""
+    """Compute the coefficients of the inverse of C: how the noise drawn in a round counts in it and in later ones.
+
+    Args:
+        rounds: how many; the result is float64 of shape (rounds,).
+        coefficients: see `Correlation`.
+    """
     left, taken = np.zeros(rounds + len(coefficients)), np.array(coefficients, np.float64) / ONE
     left[0] = 1.0
     for at in range(rounds):
@@ -117,29 +134,29 @@ def _tried(longest: int) -> Iterator[tuple[int, ...]]:
     for length in dict.fromkeys(max(1, int(longest * part)) for part in PARTS):
         for power in POWERS:
             for rate in RATES:
-                held, whole = 1.0, list[int]()
+                coefficient, whole = 1.0, list[int]()
                 for at in range(1, length):
-                    held = held * (at - 1 + power) / at * rate
-                    whole.append(round(held * ONE))
+                    coefficient = coefficient * (at - 1 + power) / at * rate
+                    whole.append(round(coefficient * ONE))
                 while whole and whole[-1] == 0:
                     whole.pop()
                 yield tuple(whole)
 
 
 def _reached(rounds: int, momentum: float, coefficients: tuple[int, ...]) -> Floats:
-    """How the noise that one round draws shows in the models published after it."""
-    moved, total, found = 0.0, 0.0, np.empty(rounds)
+    """Compute how the noise that one round draws counts in each model published after it, float64 of shape (rounds,)."""
+    moved, total, effects = 0.0, 0.0, np.empty(rounds)
     for at, noise in enumerate(inverse(rounds, coefficients).tolist()):
         moved = momentum * moved + noise
         total += moved
-        found[at] = total
-    return found
+        effects[at] = total
+    return effects
 
 
 def _error_of_mean(
     rounds: int, separation: int, momentum: float, averaged: int, coefficients: tuple[int, ...]
 ) -> float:
-    """The mean square error of the mean of the last models."""
+    """Compute the mean square error of the mean of the last models."""
     reached = np.concatenate([np.zeros(rounds), _reached(rounds, momentum, coefficients)])
     summed = np.concatenate([[0.0], np.cumsum(reached)])
     # The noise of the round `at` is in the models `rounds - averaged` to `rounds - 1`, from its own on.

@@ -1,4 +1,4 @@
-"""The only door to randomness: words of the operating system's generator.
+"""The only source of randomness: words of the operating system's generator.
 
 In: how many. Out: uniform 64-bit words for draws; bytes for salts and keys, by functions of their own. Holds: this module
 keeps nothing between calls, so a fork, a thread, a pickle or a restored process image never repeats a word, and there is no seed
@@ -22,7 +22,7 @@ BLOCK_WORDS = 16_384
 
 
 def words(n: int) -> NDArray[np.uint64]:
-    """`n` independent uniform words.
+    """Return `n` independent uniform words.
 
     Args:
         n: how many, at least 0.
@@ -43,7 +43,7 @@ def words(n: int) -> NDArray[np.uint64]:
 
 
 def salt(size: int = 16) -> bytes:
-    """Fresh bytes for a salt or a key: of a hash for one run (sharding, contribution bounding), of a file.
+    """Return fresh bytes for a salt or a key: of a hash for one run (sharding, contribution bounding), of a file.
 
     No noise and no coin is drawn from it. Salts serve fairness; no privacy guarantee depends on them.
 

@@ -38,7 +38,7 @@ os.register_at_fork(after_in_child=_renew_lock)
 
 
 def building() -> contextlib.AbstractContextManager[object]:
-    """Only the lock, for building something out of balls exactly once."""
+    """Return the lock alone, for building something out of balls exactly once."""
     return _lock
 
 
@@ -53,14 +53,14 @@ def precision(bits: int = WORKING_BITS) -> Iterator[None]:
 
 
 def ball(value: Fraction) -> "arb":
-    """A ball around a rational number."""
+    """Return a ball around a rational number."""
     from flint import arb
 
     return arb(value.numerator) / arb(value.denominator)
 
 
 def units(values: "Iterable[arb]", bits: int) -> list[int]:
-    """For each ball an integer less than one from `value * 2**bits`: at most 1/2 off by rounding and 1/4 by the ball.
+    """Return for each ball an integer less than one from `value * 2**bits`: rounding adds at most 1/2, the ball 1/4.
 
     Raises:
         ArithmeticError: a ball is too wide to tell.
@@ -84,7 +84,7 @@ def units(values: "Iterable[arb]", bits: int) -> list[int]:
 
 
 def float_above(value: "arb") -> float:
-    """A float above every number in the ball, and as near as floats allow.
+    """Return a float above every number in the ball, and as near as floats allow.
 
     >>> from flint import arb
     >>> float_above(arb(0)) > 0

@@ -67,19 +67,19 @@ class Law(abc.ABC):
 
     @abc.abstractmethod
     def upper_tail(self, x: int) -> "arb":
-        """A ball around P(X >= x), for x >= 0. Call it inside `interval_arithmetic.precision`."""
+        """Return a ball around P(X >= x), for x >= 0. Call it inside `interval_arithmetic.precision`."""
 
     @property
     @abc.abstractmethod
     def stddev(self) -> float:
-        """The standard deviation of X, in lattice steps."""
+        """Return the standard deviation of X, in lattice steps."""
 
     def mirrored(self, x: int) -> int:
-        """The integer on the other side that is as probable as `x`: -x - 2 * offset."""
+        """Return the integer on the other side that is as probable as `x`: -x - 2 * offset."""
         return -x - int(2 * self.offset)
 
     def pmf(self, x: int) -> float:
-        """P(X = x), to the nearest float; 0.0 if it is below the smallest float.
+        """Return P(X = x), to the nearest float; 0.0 if it is below the smallest float.
 
         >>> RoundedGaussian(Fraction(1)).pmf(0)
         0.3829249225480262
@@ -91,7 +91,7 @@ class Law(abc.ABC):
             return float(self.upper_tail(m) - self.upper_tail(m + 1))
 
     def tail(self, x: int) -> float:
-        """P(X >= x), rounded up: never below the true value, and at most two units in the last place above it.
+        """Return P(X >= x), rounded up: never below the true value, and at most two units in the last place above it.
 
         If it is below the smallest float, the answer is that float, never zero.
 
@@ -107,7 +107,7 @@ class Law(abc.ABC):
             return min(1.0, interval_arithmetic.float_above(1 - self.upper_tail(self.mirrored(x) + 1)))
 
     def smallest_x_with_tail_at_most(self, delta: float | Fraction) -> int:
-        """The smallest integer x with `tail(x) <= delta`: noise alone reaches it with probability at most delta.
+        """Return the smallest integer x with `tail(x) <= delta`: noise alone reaches it with probability at most delta.
 
         Args:
             delta: a probability, above 0 and below 1.
@@ -150,7 +150,7 @@ class RoundedGaussian(Law):
     offset: ClassVar[Fraction] = Fraction(0)
 
     def upper_tail(self, x: int) -> "arb":
-        """A ball around P(X >= x) = erfc((x - 1/2) / (s sqrt 2)) / 2."""
+        """Return a ball around P(X >= x) = erfc((x - 1/2) / (s sqrt 2)) / 2."""
         from flint import arb
 
         from dp_pipelines.noise import interval_arithmetic
@@ -159,7 +159,7 @@ class RoundedGaussian(Law):
 
     @property
     def stddev(self) -> float:
-        """The standard deviation of X: the square root of s^2 + 1/12, for s >= 2 to within a part in 10^30.
+        """Return the standard deviation of X: the square root of s^2 + 1/12, for s >= 2 to within a part in 10^30.
 
         By Poisson summation the variance of a rounded normal is s^2 + 1/12 and terms of at most
         (4 s^2 + 1) exp(-2 pi^2 s^2); for s < 2 it is summed: E X^2 is the sum over m >= 1 of (2 m - 1) P(|X| >= m).
@@ -193,14 +193,14 @@ class FlooredLaplace(Law):
     offset: ClassVar[Fraction] = Fraction(1, 2)
 
     def upper_tail(self, x: int) -> "arb":
-        """A ball around P(X >= x) = exp(-x / t) / 2."""
+        """Return a ball around P(X >= x) = exp(-x / t) / 2."""
         from dp_pipelines.noise import interval_arithmetic
 
         return interval_arithmetic.ball(-x / self.scale).exp() / 2
 
     @property
     def stddev(self) -> float:
-        """The standard deviation of X: the square root of 1/4 + 2 r / (1 - r)^2, about sqrt(2 t^2 + 1/12).
+        """Return the standard deviation of X: the square root of 1/4 + 2 r / (1 - r)^2, about sqrt(2 t^2 + 1/12).
 
         With M geometric, E (M + 1/2)^2 = r (1 + r) / (1 - r)^2 + r / (1 - r) + 1/4.
 
@@ -225,7 +225,7 @@ class DiscreteGaussian(Law):
     offset: ClassVar[Fraction] = Fraction(0)
 
     def weights(self, x: int, least: "arb") -> "tuple[list[arb], arb]":
-        """Balls around exp(-y^2 / (2 s^2)) for y = x, x + 1, ..., and one around the sum of all later ones.
+        """Return balls around exp(-y^2 / (2 s^2)) for y = x, x + 1, ..., and one around the sum of all later ones.
 
         The last ball is below `least`. Call it inside `interval_arithmetic.precision`.
 
@@ -248,7 +248,7 @@ class DiscreteGaussian(Law):
         return found, arb(0).union(rest)
 
     def upper_tail(self, x: int) -> "arb":
-        """A ball around P(X >= x): the sum of the weights from x on over the sum of all."""
+        """Return a ball around P(X >= x): the sum of the weights from x on over the sum of all."""
         from flint import arb
 
         from dp_pipelines.noise import interval_arithmetic
@@ -262,7 +262,7 @@ class DiscreteGaussian(Law):
 
     @property
     def stddev(self) -> float:
-        """The standard deviation of X: s, for s >= 2 to within a part in 10^30 (Poisson summation); below it is summed.
+        """Return the standard deviation of X: s, for s >= 2 to within a part in 10^30 (Poisson summation); below it is summed.
 
         >>> DiscreteGaussian(Fraction(1, 10)).stddev < 1e-10
         True

@@ -1,4 +1,4 @@
-"""The tails of a law's magnitude as exact integers, from which the tables are built.
+"""Tails of a law's magnitude as exact integers, from which the tables are built.
 
 The magnitude M of a draw is |X| for `RoundedGaussian` and `DiscreteGaussian`, and X or -(X + 1), whichever is not negative, for
 `FlooredLaplace`. In all of them P(M >= m) = 2 P(X >= m) for m >= 1, and a fair sign bit turns M into X.
@@ -29,7 +29,11 @@ _TAYLOR_REMAINDER_BITS = (
 
 
 def support(law: Law, bits: int) -> int:
-    """The smallest n with 2**bits * P(M >= n) < 1: magnitudes from n on carry less than one unit and are left out.
+    """Return the smallest n with 2**bits * P(M >= n) < 1: magnitudes from n on carry less than one unit and are left out.
+
+    Args:
+        law: of the noise.
+        bits: B.
 
     >>> support(FlooredLaplace(Fraction(1)), 127)
     89
@@ -53,15 +57,19 @@ def support(law: Law, bits: int) -> int:
 
 
 def tails(law: Law, bits: int) -> list[int]:
-    """The integers e_m for all magnitudes m below `support(law, bits)`.
+    """Return the integers e_m for all magnitudes m below `support(law, bits)`.
+
+    Args:
+        law: of the noise.
+        bits: B.
 
     >>> tails(FlooredLaplace(Fraction(1)), 8)  # 256 exp(-1), 256 exp(-2), ..., and the rest is left out
     [94, 35, 13, 5, 2, 0]
     """
     if isinstance(law, DiscreteGaussian):
         with interval_arithmetic.precision():
-            found = _discrete_gaussian(law, bits)
-            return _settled(found, len(found), bits)
+            all_tails = _discrete_gaussian(law, bits)
+            return _settled(all_tails, len(all_tails), bits)
     n = support(law, bits)
     with interval_arithmetic.precision():
         if isinstance(law, RoundedGaussian):
@@ -72,22 +80,34 @@ def tails(law: Law, bits: int) -> list[int]:
 
 
 def low_digit_tails(law: FlooredLaplace, columns: int, bits: int) -> list[int]:
-    """The same for M modulo `columns`, for a geometric M: P(D > d) = (r^(d + 1) - r^columns) / (1 - r^columns)."""
+    """Return the tails of M modulo `columns`, for a geometric M: P(D > d) = (r^(d + 1) - r^columns) / (1 - r^columns).
+
+    Args:
+        law: of the noise.
+        columns: the base of the digits.
+        bits: B.
+    """
     with interval_arithmetic.precision():
         left_out = interval_arithmetic.ball(-columns / law.scale).exp()
-        kept = 1 - left_out
-        return _settled(((power - left_out) / kept for power in _powers(law, 1, columns)), columns, bits)
+        remaining = 1 - left_out
+        return _settled(((power - left_out) / remaining for power in _powers(law, 1, columns)), columns, bits)
 
 
 def high_digit_tails(law: FlooredLaplace, columns: int, bits: int) -> list[int]:
-    """The same for M divided by `columns` without rest, for a geometric M: P(D > d) = r^(columns (d + 1))."""
+    """Return the tails of M divided by `columns` without rest, for a geometric M: P(D > d) = r^(columns (d + 1)).
+
+    Args:
+        law: of the noise.
+        columns: the base of the digits.
+        bits: B.
+    """
     n = -(-support(law, bits) // columns)
     with interval_arithmetic.precision():
         return _settled(_powers(law, columns, n), n, bits)
 
 
 def _settled(values: "Iterable[arb]", n: int, bits: int) -> list[int]:
-    """The first n - 1 tails as integers, and zero for the last one: it is below one unit by the choice of n."""
+    """Return the first n - 1 tails as integers, and zero for the last one: it is below one unit by the choice of n."""
     rounded = interval_arithmetic.units(itertools.islice(values, n - 1), bits)
     # The true tails fall. If two are so close that rounding swapped them, the smaller one is less than one unit from
     # both.
@@ -95,7 +115,7 @@ def _settled(values: "Iterable[arb]", n: int, bits: int) -> list[int]:
 
 
 def _powers(law: FlooredLaplace, step: int, n: int) -> "Iterable[arb]":
-    """r^step, r^(2 step), ..., n of them. The balls widen by a few units of 2**-256 a step, far less than allowed."""
+    """Yield r^step, r^(2 step), ..., n of them. The balls widen by a few units of 2**-256 a step, far less than allowed."""
     factor = interval_arithmetic.ball(-step / law.scale).exp()
     power = factor
     for _ in range(n):
@@ -104,7 +124,10 @@ def _powers(law: FlooredLaplace, step: int, n: int) -> "Iterable[arb]":
 
 
 def _discrete_gaussian(law: DiscreteGaussian, bits: int) -> "list[arb]":
-    """P(|X| > m) for m = 0, 1, ..., up to the first that is below one unit: sums from the far end over the sum of all."""
+    """Return P(|X| > m) for m = 0, 1, ..., up to the first that is below one unit.
+
+    They are sums from the far end over the sum of all.
+    """
     from flint import arb
 
     scaling = arb(2) ** bits
@@ -120,10 +143,9 @@ def _discrete_gaussian(law: DiscreteGaussian, bits: int) -> "list[arb]":
 
 
 def _gaussian(law: RoundedGaussian, n: int) -> "Iterable[arb]":
-    """P(|X| > m) for m = 0 .. n - 1.
+    """Return P(|X| > m) for m = 0 .. n - 1.
 
-    One value of erfc takes 16 microseconds. So it is computed only at the centres of blocks of columns; a matrix
-    product
+    One value of erfc takes 16 microseconds. So it is computed only at the centres of blocks of columns; a matrix product
     of Taylor coefficients and powers of the distances gives the columns in between: ten times as fast, and rigorous.
     """
     from flint import arb, arb_mat
@@ -144,7 +166,7 @@ def _gaussian(law: RoundedGaussian, n: int) -> "Iterable[arb]":
 
 
 def _erfc_taylor(value: "arb", z: "arb") -> "list[arb]":
-    """Taylor coefficients of erfc at z, where it is `value`.
+    """Return the Taylor coefficients of erfc at z, where it is `value`.
 
     The k-th is -2 / sqrt(pi) exp(-z^2) (-1)^(k - 1) H_(k - 1)(z) / k!, with Hermite's polynomials H.
     """

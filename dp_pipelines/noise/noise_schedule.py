@@ -1,4 +1,4 @@
-"""How a budget is spread over rounds that one plan pays for: runs of the plan, or the rounds of one federated stage.
+"""Schedules that spread a budget over the rounds of one plan: runs of the plan, or the rounds of one federated stage.
 
 In: the name of a schedule, the number of rounds. Out: the part of each round over the smallest part. Holds: everything is derived
 in integers and fractions, so a stored plan has the same rounds on every machine. Not covered: what the rounds cost together,
@@ -15,7 +15,7 @@ gets the same multiple of the part of the one before, twice as much or less: see
 `exponential_decreasing`: the same parts in reverse order, so that the first round has the largest part and the least noise."""
 
 GROWTH = 16
-"""Of an exponential schedule the largest part is this many times the smallest at most, however many rounds there are.
+"""In an exponential schedule the largest part is at most this many times the smallest, however many rounds there are.
 Each round gets `min(2, GROWTH ** (1 / (rounds - 1)))` times the part of the one before: with 5 rounds or fewer twice as much,
 with 52 rounds 5.6 % more."""
 
@@ -26,7 +26,12 @@ _DECREASING = "_decreasing"
 
 
 def ratio(schedule: Schedule, rounds: int, number: int) -> Fraction:
-    """The part of a round, divided by the smallest part of all rounds. Its noise is in inverse proportion to it.
+    """Return the part of a round, divided by the smallest part of all rounds. Its noise is in inverse proportion to it.
+
+    Args:
+        schedule: its name.
+        rounds: how many.
+        number: of the round, from 1.
 
     >>> [str(ratio("linear", 52, number)) for number in (1, 2, 52)]
     ['1', '2', '52']
@@ -52,7 +57,11 @@ def ratio(schedule: Schedule, rounds: int, number: int) -> Fraction:
 
 
 def parts(schedule: Schedule, rounds: int) -> tuple[Fraction, ...] | None:
-    """The parts of all rounds; None where all are the same.
+    """Return the parts of all rounds, each over the smallest; None if all are the same.
+
+    Args:
+        schedule: its name.
+        rounds: how many.
 
     >>> parts("exponential_decreasing", 3)
     (Fraction(4, 1), Fraction(2, 1), Fraction(1, 1))

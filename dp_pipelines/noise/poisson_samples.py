@@ -8,8 +8,7 @@ drawn; keeping the sample secret, which the plan's amplification assumes.
 
 # How it works: the number of units skipped before the next one has a geometric law. A word of 64 bits is compared with
 # its distribution function, truncated to 64 bits; if they are equal, further words and exact fractions decide. Gaps
-# longer than
-# the table continue from its end: the law is memoryless.
+# longer than the table continue from its end: the law is memoryless.
 #
 # INTERNAL, like `noise.samplers`: the source of words is for tests.
 
@@ -42,7 +41,7 @@ _BITS = 320
 
 @dataclasses.dataclass(frozen=True)
 class PoissonSampler:
-    """Draws Poisson samples.
+    """A source of Poisson samples.
 
     Args:
         rate: the probability of each unit, above 0; 1 includes all. A float counts as the fraction that it is; a fraction has a
@@ -72,7 +71,7 @@ class PoissonSampler:
             checks.number(self.rate, "rate", above=0, below=1)
 
     def draw(self, units: int) -> Places:
-        """The included positions among 0 .. units - 1, ascending.
+        """Return the included positions among 0 .. units - 1, ascending, int64 of shape (included,).
 
         Args:
             units: the number of units, from 0.
@@ -84,17 +83,17 @@ class PoissonSampler:
         while begin < units:
             left = units - begin
             # Roughly as many gaps as are left, plus some: only their sum shows whether they are enough.
-            wanted = left * float(self.rate) + left / len(table)
-            gaps = self._gaps(min(MOST_GAPS, math.ceil(wanted + 5 * math.sqrt(wanted)) + 1), table)
-            found = gaps < len(table)
-            ends = begin + np.cumsum(gaps + found)
-            places = ends[found] - 1
+            expected = left * float(self.rate) + left / len(table)
+            gaps = self._gaps(min(MOST_GAPS, math.ceil(expected + 5 * math.sqrt(expected)) + 1), table)
+            complete = gaps < len(table)
+            ends = begin + np.cumsum(gaps + complete)
+            places = ends[complete] - 1
             parts.append(places[: np.searchsorted(places, units)])
             begin = int(ends[-1])
         return np.concatenate(parts) if parts else np.empty(0, np.int64)
 
     def _gaps(self, n: int, table: NDArray[np.uint64]) -> Places:
-        """Independent gaps, each the number of skipped units; len(table) means at least that many, the rest not yet drawn."""
+        """Return independent gaps: numbers of skipped units. len(table) means at least that many, the rest not yet drawn."""
         words = self.words(n)
         gaps = np.searchsorted(table, words, side="left")
         # A word that equals an entry may lie on either side of the exact probability.
@@ -104,7 +103,7 @@ class PoissonSampler:
         return gaps
 
     def _settled(self, word: int, table: NDArray[np.uint64]) -> int:
-        """The gap if the first word leaves it open: how many of P(gap < 1), P(gap < 2), ... are at most u.
+        """Return the gap if the first word leaves it open: how many of P(gap < 1), P(gap < 2), ... are at most u.
 
         u is the uniform number whose digits are `word` and further words.
         """
@@ -119,7 +118,7 @@ class PoissonSampler:
         return low
 
     def _reaches(self, digits: list[int], m: int) -> bool:
-        """Whether u is at least P(gap < m); draws as many further digits of u as that needs."""
+        """Return True if u is at least P(gap < m); draw as many further digits of u as that needs."""
         stays = 1 - Fraction(self.rate)
         bits = m * (stays.denominator.bit_length() - 1)
         left = (1 << bits) - stays.numerator**m  # P(gap < m) in units of 2**-bits
@@ -137,7 +136,7 @@ class PoissonSampler:
 
 @functools.lru_cache(maxsize=8)
 def _table(rate: Fraction) -> NDArray[np.uint64]:
-    """The whole parts of 2**64 P(gap < m) = 2**64 (1 - (1 - rate)^m) for m = 1, 2, ..."""
+    """Return the whole parts of 2**64 P(gap < m) = 2**64 (1 - (1 - rate)^m) for m = 1, 2, ..."""
     stays = 1 - rate
     # Past 2**-32 longer gaps are so rare that a second word costs nothing.
     near_one = float(rate) == 1

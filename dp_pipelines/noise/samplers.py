@@ -48,7 +48,7 @@ Digits = tuple[tuple[int, alias_tables.AliasTable], ...]
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class TableLayout:
-    """How a word becomes a draw.
+    """The tables and bit fields that turn a word into a draw.
 
     Args:
         word_bits: bits of a word.
@@ -62,11 +62,19 @@ class TableLayout:
 
     @property
     def total_variation_bound(self) -> Fraction:
-        """An upper bound on a draw's distance from its law: the sum over its tables (docs/proofs/noise.md, lemma 4)."""
+        """Return an upper bound on a draw's distance from its law: the sum over its tables (docs/proofs/noise.md, lemma 4)."""
         return sum((table.total_variation_bound for _, table in self.digits), Fraction(0))
 
     def draw(self, n: int, words: alias_tables.WordSource, chunk: int = CHUNK) -> NDArray[np.int64]:
-        """`n` draws: for each chunk one word per draw, then further words for its ties, table by table."""
+        """Return `n` draws, int64 of shape (n,).
+
+        Each chunk takes one word per draw, then further words for its ties, table by table.
+
+        Args:
+            n: how many.
+            words: the source of words.
+            chunk: draws made at a time.
+        """
         result = np.empty(n, dtype=np.int64)
         size = min(n, chunk)
         scratch, tied = np.empty((4, size), dtype=np.uint64), np.empty(size, dtype=np.bool_)
@@ -131,7 +139,7 @@ def lay_out(
 
 
 def _two_digits(law: FlooredLaplace, low_bits: int, word_bits: int, further_words: int) -> Digits:
-    """The digits of a geometric magnitude in base 2**low_bits: the low one reads the lower half of the word."""
+    """Return the digits of a geometric magnitude in base 2**low_bits: the low one reads the lower half of the word."""
     columns, lower = 1 << low_bits, word_bits // 2
     upper = word_bits - 1 - lower
     low = magnitudes.low_digit_tails(law, columns, lower + word_bits * further_words)
@@ -156,7 +164,11 @@ def _refuse_large(law: Law) -> None:
 
 @functools.lru_cache(maxsize=32)
 def layout_of(law: Law) -> TableLayout:
-    """How words become draws of a law. Equal laws share it, and with it their tables."""
+    """Return the layout of a law. Equal laws share it, and with it their tables.
+
+    Raises:
+        AssertionError: the finished tables are further from the law than `TOTAL_VARIATION_BOUND`.
+    """
     layout = lay_out(law)
     if not layout.total_variation_bound <= TOTAL_VARIATION_BOUND:
         raise AssertionError("the tables of a law are coarser than we promise")
@@ -165,7 +177,7 @@ def layout_of(law: Law) -> TableLayout:
 
 @dataclasses.dataclass(frozen=True)
 class Sampler:
-    """Draws from a law. Equal laws share their tables, which are built on the first draw of a process.
+    """A source of draws from a law. Equal laws share their tables, which are built on the first draw of a process.
 
     Args:
         law: a `RoundedGaussian`, a `FlooredLaplace` or a `DiscreteGaussian`.
@@ -187,7 +199,7 @@ class Sampler:
         _refuse_large(self.law)
 
     def draw(self, n: int) -> NDArray[np.int64]:
-        """`n` independent draws of X, without the law's `offset`.
+        """Return `n` independent draws of X, without the law's `offset`.
 
         Args:
             n: how many, from 0.
@@ -202,7 +214,7 @@ class Sampler:
 
     @property
     def total_variation_bound(self) -> Fraction:
-        """An upper bound, below 2**-100, on the distance of a draw from the law, computed from the finished tables."""
+        """Return an upper bound, below 2**-100, on the distance of a draw from the law, computed from the finished tables."""
         return self._tables().total_variation_bound
 
     def _tables(self) -> TableLayout:

@@ -34,14 +34,14 @@ WEIGHT_BITS = 128
 """Weights of data some neighbours away are multiples of 2**-128, at least one of them."""
 
 FINER = 2**16
-"""How many steps of the release make half a step of the numbers."""
+"""The number of steps of the release in half a step of the numbers."""
 
 WORD = 64
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Smoothing:
-    """How noise follows the data.
+    """The way in which noise follows the data.
 
     Args:
         alpha: the scale of the noise is the smooth sensitivity divided by this.
@@ -53,7 +53,7 @@ class Smoothing:
 
 
 def worst_delta(epsilon: Fraction, alpha: Fraction, fall: Fraction) -> "arb":
-    """A ball around the exact delta that noise of a falling scale costs at epsilon (theorem 4 of the note).
+    """Return a ball around the exact delta that noise of a falling scale costs at epsilon (theorem 4 of the note).
 
     That is (1 - a) exp(-(epsilon + beta) / r) cosh(alpha / r) with beta = -log a and r = 1 / a - 1. Call it inside
     `interval_arithmetic.precision`.
@@ -69,7 +69,7 @@ def worst_delta(epsilon: Fraction, alpha: Fraction, fall: Fraction) -> "arb":
 
 @functools.lru_cache(maxsize=64)
 def smoothing(epsilon: Fraction, delta: float) -> Smoothing:
-    """The least noise that is (epsilon, delta)-DP with half of epsilon for its shift, found and proven with balls.
+    """Return the least noise that is (epsilon, delta)-DP with half of epsilon for its shift, found and proven with balls.
 
     Args:
         epsilon: above 0.
@@ -100,7 +100,11 @@ def smoothing(epsilon: Fraction, delta: float) -> Smoothing:
 
 @functools.lru_cache(maxsize=16)
 def weights(fall: Fraction, numbers: int) -> tuple[int, ...]:
-    """Weights of 0 to `numbers` neighbours, in 2**-WEIGHT_BITS: the first is 1, each at least `fall` times the last.
+    """Return the weights of 0 to `numbers` neighbours, in 2**-WEIGHT_BITS: the first is 1, each at least `fall` times the last.
+
+    Args:
+        fall: see `Smoothing`.
+        numbers: how many neighbours away, at most.
 
     >>> weights(Fraction(1, 2), 3) == tuple(1 << WEIGHT_BITS - k for k in range(4))
     True
@@ -112,7 +116,7 @@ def weights(fall: Fraction, numbers: int) -> tuple[int, ...]:
 
 
 def twice_median(values: NDArray[np.int64]) -> int:
-    """The sum of the two middle values of sorted numbers; if their number is odd, twice the middle value.
+    """Return the sum of the two middle values of sorted numbers; if their number is odd, twice the middle value.
 
     >>> twice_median(np.array([1, 2, 9])), twice_median(np.array([1, 2, 5, 9]))
     (4, 7)
@@ -121,10 +125,10 @@ def twice_median(values: NDArray[np.int64]) -> int:
 
 
 def twice_sensitivity(values: NDArray[np.int64], highest: int, weighted: Sequence[int]) -> int:
-    """Twice the smooth sensitivity of the median, in 2**-WEIGHT_BITS.
+    """Return twice the smooth sensitivity of the median, in 2**-WEIGHT_BITS.
 
     Args:
-        values: sorted, from 0 to `highest`.
+        values: int64 of shape (n,), sorted, from 0 to `highest`.
         highest: the largest possible value.
         weighted: `weights(fall, len(values))`.
 
@@ -141,7 +145,7 @@ def twice_sensitivity(values: NDArray[np.int64], highest: int, weighted: Sequenc
             for k, weight in enumerate(weighted)
         )
 
-    # Of the one or two middle values.
+    # The sensitivities of the one or two middle values.
     first = of_place(number + 1 + (number - 1) // 2)
     return first + (first if number % 2 else of_place(number + 1 + number // 2))
 
@@ -162,7 +166,12 @@ class NoisyMedian:
 
     @classmethod
     def of(cls, values: NDArray[np.int64], highest: int, smooth: Smoothing) -> "NoisyMedian":
-        """The median of sorted values from 0 to `highest`.
+        """Return the median of sorted values from 0 to `highest`, with the scale of its noise.
+
+        Args:
+            values: int64 of shape (n,), sorted.
+            highest: the largest possible value.
+            smooth: see `Smoothing`.
 
         >>> NoisyMedian.of(np.array([3, 4, 5]), 8, smoothing(Fraction(1), 1e-6)).centre == 4 * 2 * FINER
         True
@@ -175,12 +184,12 @@ class NoisyMedian:
         )
 
     def draw(self, *, words: WordSource = entropy.words) -> int:
-        """The median with noise, rounded to the nearest step and clamped to the range. `words` are for tests."""
+        """Return the median with noise, rounded to the nearest step and clamped to the range. `words` are for tests."""
         return min(max(rounded_laplace(self.centre, self.scale, words=words), 0), self.highest)
 
 
 def rounded_laplace(centre: int, scale: Fraction, *, words: WordSource = entropy.words) -> int:
-    """A Laplace variable rounded to the nearest whole number: exactly floor(centre + 1/2 + scale L), L of scale 1.
+    """Draw a Laplace variable rounded to the nearest whole number: exactly floor(centre + 1/2 + scale L), L of scale 1.
 
     Args:
         centre: the centre of the law.
@@ -195,14 +204,14 @@ def rounded_laplace(centre: int, scale: Fraction, *, words: WordSource = entropy
     for bits in itertools.count(2 * WORD, WORD):
         for word in words(2 if bits == 2 * WORD else 1).tolist():
             drawn = drawn << WORD | word
-        found = _settled(centre, sign * scale, drawn, bits)
-        if found is not None:
-            return found
+        rounded = _settled(centre, sign * scale, drawn, bits)
+        if rounded is not None:
+            return rounded
     raise AssertionError("an endless count has ended")
 
 
 def _settled(centre: int, scale: Fraction, drawn: int, bits: int) -> int | None:
-    """The rounded value, if it is the same for all uniform numbers between `drawn` and `drawn + 1` units of 2**-bits."""
+    """Return the rounded value if it is the same for all uniform numbers between `drawn` and `drawn + 1` units of 2**-bits."""
     if drawn == 0:
         return None
     with interval_arithmetic.precision(2 * bits + abs(centre).bit_length() + WEIGHT_BITS):

@@ -134,7 +134,7 @@ def appearing_by_bound(stage: StagePlan) -> dict[int, AppearingSizes]:
 
 
 def appearing(stage: StagePlan) -> AppearingSizes | None:
-    """From which size on groups of a stage appear; None where none is selected by its size, or the run chooses bounds first.
+    """Return from which size groups of a stage appear; None if none is selected by its size, or the run chooses bounds first.
 
     Args:
         stage: calibrated.
@@ -154,7 +154,7 @@ def appearing(stage: StagePlan) -> AppearingSizes | None:
 
 
 def _coin(epsilon: float, delta: float) -> int:
-    """The smallest number of units with which a coin publishes a group one time in a thousand."""
+    """Return the smallest number of units with which a coin publishes a group one time in a thousand."""
     low, high = 0, truncated_geometric.half_keep_users(epsilon, delta)
     while high - low > 1:
         middle = (low + high) // 2

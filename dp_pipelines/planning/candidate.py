@@ -1,7 +1,7 @@
-"""What a plan is chosen among: ways to run a stage, at a noise level, under a budget.
+"""Candidates of a plan: ways to run a stage, at a noise level, under a budget.
 
-In: queries, weights, a noise level. Out: records and what they cost. Holds: what costs are said to be is what the accountant
-says of records. Not covered: which candidate is taken (planning.choose) and its noise in integers (noise_levels.integer_noise).
+In: queries, weights, a noise level. Out: records and their costs. Holds: costs are those that the accountant computes from
+records. Not covered: which candidate is taken (planning.choose) and its noise in integers (noise_levels.integer_noise).
 """
 
 import dataclasses
@@ -45,14 +45,14 @@ SELECTION_DELTA = 0.5
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TotalBudget:
-    """What may be spent by all runs of a plan together."""
+    """The budget of all runs of a plan together."""
 
     epsilon: float
     delta: float
     runs: int
 
     def cost(self, records: Sequence[MechanismRecord], accuracy: float = 1e-4, runs: int | None = None) -> float:
-        """The epsilon of some records, by default in all runs: with delta 0 the sum of their epsilons, or infinity."""
+        """Return the epsilon of some records, by default in all runs: with delta 0 the sum of their epsilons, or infinity."""
         runs = self.runs if runs is None else runs
         if self.delta == 0:
             pure = accountant.pure_epsilon_of(records, runs=runs)
@@ -60,14 +60,14 @@ class TotalBudget:
         return accountant.epsilon_of(records, self.allowed_delta(records, runs), runs=runs, accuracy=accuracy)
 
     def allowed_delta(self, records: Sequence[MechanismRecord], runs: int | None = None) -> float:
-        """Delta; where it is 0, what the finite tables of the samplers add all the same (docs/proofs/noise.md)."""
+        """Return delta; if it is 0, the delta that the finite tables of the samplers add (docs/proofs/noise.md)."""
         if self.delta > 0:
             return self.delta
         return accountant.tables_delta(records, runs=self.runs if runs is None else runs, epsilon=self.epsilon)
 
     @property
     def gaussian_exchange(self) -> float:
-        """Gaussian noise per unit of Laplace scale at about the same cost: a ratio to start from, not a guarantee."""
+        """Return Gaussian noise per unit of Laplace scale at about the same cost: a ratio to start from, not a guarantee."""
         return math.sqrt(2 * math.log(1.25 / self.delta))
 
 
@@ -118,7 +118,7 @@ class Candidate:
     medians: bool = False
 
     def multiplier(self, item: str, level: float, budget: TotalBudget) -> float:
-        """Noise scale per unit of change at a noise level (about 1 / epsilon of the whole plan)."""
+        """Return the noise scale per unit of change at a noise level (about 1 / epsilon of the whole plan)."""
         return self.noise_scale(item, budget).at(level)
 
     def noise_scale(self, item: str, budget: TotalBudget) -> NoiseScale:
@@ -137,21 +137,21 @@ class Candidate:
 
     @property
     def selects(self) -> bool:
-        """Whether partitions are selected privately, which may fail."""
+        """Return True if partitions are selected privately, which may fail."""
         return self.strategy not in (None, *get_args(Choosing))
 
     @property
     def takes_delta(self) -> bool:
-        """Whether a part of delta is set aside for the stage."""
+        """Return True if a part of delta is reserved for the stage."""
         return self.selects or self.medians
 
     @property
     def flips(self) -> bool:
-        """Whether anything is decided by coins or choices, which have an epsilon of their own."""
+        """Return True if anything is decided by coins or choices, which have an epsilon of their own."""
         return "coin" in self.weights
 
     def coin_epsilon(self, level: float, query: Query) -> float:
-        """Epsilon of one partition's coin, or of one choice, at a noise level."""
+        """Return the epsilon of one partition's coin, or of one choice, at a noise level."""
         return self.weights["coin"] / (level * kind_of(query).coins)
 
 
@@ -171,7 +171,7 @@ Chosen = dict[str, Candidate]
 def ideal(
     name: str, query: Query, candidate: Candidate, level: float, budget: TotalBudget, stages: int
 ) -> Iterator[MechanismRecord]:
-    """Records at a noise level, on a lattice so fine that steps do not matter."""
+    """Return the records at a noise level, on a lattice so fine that steps do not matter."""
     steps = 4096
     for item, law in candidate.laws.items():
         shape = candidate.shapes[item]
@@ -189,5 +189,5 @@ def ideal(
 
 
 def selection_delta(budget: TotalBudget, stages: int) -> float:
-    """The probability with which the selection of one stage and run may fail, or what its medians get of delta."""
+    """Return the probability with which the selection of one stage and run may fail, or the part of delta for its medians."""
     return SELECTION_DELTA * budget.delta / (budget.runs * stages)

@@ -1,4 +1,4 @@
-"""How a plan chooses: strategies, laws and bases for the smallest expected error, from public numbers alone.
+"""The choices of a plan: strategies, laws and bases with the smallest expected error, from public numbers alone.
 
 In: queries with shares, a budget, a split over runs. Out: `StageChoices` for each stage and the two noise scales, calibrated so
 that the privacy loss distribution of all records meets the budget. Holds: nothing here sees data. Candidates are compared by an
@@ -30,7 +30,7 @@ GAIN = 2e-4
 
 
 def search(queries: Queries, shares: Mapping[str, float], budget: TotalBudget, split: Split) -> Calibrated:
-    """Choices for all stages (for round 1), with the smallest expected error among the candidates.
+    """Return choices for all stages (for round 1), with the smallest expected error among the candidates.
 
     Raises:
         BudgetError: where the budget cannot be met.
@@ -50,7 +50,7 @@ def search(queries: Queries, shares: Mapping[str, float], budget: TotalBudget, s
 
 
 def _improved(plan: ChosenPlan, options: Mapping[str, list[Candidate]]) -> ChosenPlan:
-    """Each stage in turn takes the candidate that is best with those of the others."""
+    """Return a plan in which each stage in turn takes the candidate that is best with those of the others."""
     for _ in range(1 if len(options) == 1 else 2):
         for name, of_stage in options.items():
             plan.take(name, min(of_stage, key=functools.partial(plan.score_with, name)))
@@ -58,7 +58,7 @@ def _improved(plan: ChosenPlan, options: Mapping[str, list[Candidate]]) -> Chose
 
 
 def candidates(query: Query, share: float, budget: TotalBudget) -> Iterator[Candidate]:
-    """The ways to run a stage in which all released statistics have one law."""
+    """Return the ways to run a stage in which all released statistics have one law."""
     kind = kind_of(query)
     families = tuple(dict.fromkeys(m.family for _, m in query.sorted_metrics)) if kind.centres else ()
     centred = tuple(family for family in families if family and centring_pays(query, family))
@@ -84,8 +84,8 @@ def _candidate(query: Query, share: float, law: str, strategy: str | None, centr
             item = "coin"
         weights[item] = weights.get(item, 0.0) + weight
     weights |= kind.coin_weights
-    asked = stage.fixed_noise(query)
-    weights = {item: weight for item, weight in weights.items() if item not in asked}
+    stddevs = stage.fixed_noise(query)
+    weights = {item: weight for item, weight in weights.items() if item not in stddevs}
     whole = math.fsum(weights.values())
     return Candidate(
         strategy=strategy,
@@ -95,7 +95,7 @@ def _candidate(query: Query, share: float, law: str, strategy: str | None, centr
         shapes=FrozenMapping(shapes),
         centred=centred,
         fixed=FrozenMapping(
-            {item: fixed_noise.in_units(released[item], query, stddev) for item, stddev in asked.items()}
+            {item: fixed_noise.in_units(released[item], query, stddev) for item, stddev in stddevs.items()}
         ),
         medians=query.takes_delta,
         sums=FrozenMapping(kind.sums(released)),
@@ -103,7 +103,7 @@ def _candidate(query: Query, share: float, law: str, strategy: str | None, centr
 
 
 def centring_pays(query: Query, family: tuple[str, float, float]) -> bool:
-    """Whether the sums of a family of metrics are better counted from the middle of their range.
+    """Return True if the sums of a family of metrics are better counted from the middle of their range.
 
     With equal noise multipliers for a sum and its count, and values spread evenly over the range, the variance of a mean is
     the square of the sum's sensitivity plus that of the typical distance from the centre; the number of rows is a common

@@ -36,7 +36,10 @@ if TYPE_CHECKING:
 
 
 def asked_to_json(asked: Query | TrainModel) -> dict[str, Any]:
-    """Everything that a stage asks for.
+    """Return the whole request of a stage as JSON values.
+
+    Open settings of a train stage are written as in versions that had only one choice, so that their frozen plans still
+    match; `Plan.restore` distinguishes requests for that choice.
 
     What a train stage leaves open stands there as versions wrote it that had one answer, so that their frozen plans are found;
     `Plan.restore` tells apart who asks for that answer.
@@ -49,31 +52,33 @@ def asked_to_json(asked: Query | TrainModel) -> dict[str, Any]:
 
 
 def query_to_json(query: Query) -> dict[str, Any]:
-    """Everything that a query says, as JSON values in a fixed order.
+    """Return a whole query as JSON values in a fixed order.
+
+    A long list of public keys is left unchanged; `json_digest` knows its text.
 
     A long list of public keys stands there as it is; `json_digest` knows its text.
     """
     fields = {f.name: getattr(query, f.name) for f in dataclasses.fields(query)}
     fields["privacy_unit"], fields["partition_by"] = list(query.unit_columns), list(query.partition_columns)
     fields["bounds"] = dataclasses.asdict(query.bounds)
-    for said in ("partition_candidates", "row_candidates"):
-        if fields["bounds"][said] is None:  # plans without it keep their digests
-            del fields["bounds"][said]
+    for field in ("partition_candidates", "row_candidates"):
+        if fields["bounds"][field] is None:  # plans without it keep their digests
+            del fields["bounds"][field]
     fields["metrics"] = {name: _metric_to_json(metric) for name, metric in query.metrics.items()}
     if query.group is None:
         del fields["group"]
-    for said in ("rollup", "level", "parties"):  # as above
-        held = fields.pop(said)
-        if held is not None:
-            fields[said] = dataclasses.asdict(held)
+    for field in ("rollup", "level", "parties"):  # as above
+        value = fields.pop(field)
+        if value is not None:
+            fields[field] = dataclasses.asdict(value)
     del fields["windows"]  # a plan says them by stage: its queries are plain
     if query.kept is None:
         del fields["kept"]
     else:
         fields["kept"] = dataclasses.asdict(query.kept)
-        for said in ("each_metric", "clamped", "summed"):  # plans without them keep their digests
-            if not fields["kept"][said]:
-                del fields["kept"][said]
+        for field in ("each_metric", "clamped", "summed"):  # plans without them keep their digests
+            if not fields["kept"][field]:
+                del fields["kept"][field]
     if query.compare is None:  # plans without it keep their digests
         del fields["compare"]
     else:
@@ -100,13 +105,13 @@ def query_to_json(query: Query) -> dict[str, Any]:
 
 
 def parties_to_json(queries: Mapping[str, Query]) -> dict[str, Any]:
-    """Who runs a plan together, as the entry `parties` of what describes it; none where it is one organisation."""
+    """Return the entry `parties` of a plan's description; empty if there is only one organisation."""
     parties = next((query.parties for query in queries.values() if query.parties is not None), None)
     return {} if parties is None else {"parties": parties.to_json()}
 
 
 def windows_to_json(windows: Windows) -> dict[str, Any]:
-    """Everything that a declaration of windows says."""
+    """Return a declaration of windows as JSON values."""
     return {**dataclasses.asdict(windows), "first": str(windows.first), "size": windows.size_micros}
 
 
@@ -129,7 +134,7 @@ def _metric_to_json(metric: Metric) -> dict[str, Any]:
 
 
 def task_to_json(task: TrainModel) -> dict[str, Any]:
-    """Everything that a train stage says, as JSON values in a fixed order. Values have their types beside them."""
+    """Return a whole train stage as JSON values in a fixed order. Values have their types next to them."""
     kinds = [type(part).__name__ for part in (task.label, task.model)]
     if task.steps.average is None and not isinstance(
         task, PateModel
@@ -158,14 +163,14 @@ def task_to_json(task: TrainModel) -> dict[str, Any]:
 
 def _typed(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {key: _typed(held) for key, held in value.items()}
+        return {key: _typed(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_typed(held) for held in value]
+        return [_typed(item) for item in value]
     return value if value is None or isinstance(value, str) else f"{type(value).__name__}:{value!r}"
 
 
 def sums_to_json(stage: StagePlan, share: float, task: TrainModel | None) -> dict[str, Any]:
-    """A stage of clipped sums as `plan --json` shows it: steps, what teachers answer, or what prepares them."""
+    """Describe a stage of clipped sums as `plan --json` shows it: steps, answers of teachers, or releases before them."""
     (vectors,) = stage.sums
     described: dict[str, Any] = {
         "name": stage.name,
@@ -198,24 +203,24 @@ def sums_to_json(stage: StagePlan, share: float, task: TrainModel | None) -> dic
 
 
 def _of_groups(rounds: Rounds) -> dict[str, Any]:
-    """How often a client takes part, and what its noise gains by being correlated: error over that of independent noise."""
+    """Return how often a client takes part, and the error of correlated noise over that of independent noise."""
     chosen = rounds.correlation
     assert rounds.separation is not None
-    said = {
+    entry = {
         "separation": rounds.separation,
         "most_rounds_of_client": -(-rounds.steps // rounds.separation),
         "noise_of_rounds": "independent" if chosen is None or not chosen.coefficients else "correlated",
     }
     if chosen is None:
-        return said
-    return said | {
+        return entry
+    return entry | {
         "noise_coefficients": [coefficient / correlation.ONE for coefficient in chosen.coefficients],
         "error_beside_independent": {"published_models": chosen.published, "result": chosen.result},
     }
 
 
 def stage_to_json(stage: StagePlan, share: float, expect: "Expectation | None") -> dict[str, Any]:
-    """A stage as `plan --json` shows it."""
+    """Return a stage as `plan --json` shows it."""
     noises = {s.name: n for s, n in zip(stage.statistics, stage.noises, strict=True) if n is not None}
     metrics = {}
     for name, metric in stage.query.metrics.items():
@@ -294,10 +299,10 @@ def stage_to_json(stage: StagePlan, share: float, expect: "Expectation | None") 
 
 
 def _kept(stage: StagePlan) -> dict[str, Any]:
-    """How exact the shares are of what bounds keep: from how many units on they are within 5 percentage points.
+    """Return how exact the shares are that bounds keep: the number of units from which they are within 5 percentage points.
 
-    A share p of a count a beside others, all with noise of deviation s, is off by s sqrt((1 - p)^2 + k p^2) / N to first order,
-    with k others: for any p by at most s sqrt(k) / N. Values have two others, beside them: below and above their clamps.
+    A share p of one count among others, all with noise of deviation s, is off by s sqrt((1 - p)^2 + k p^2) / N to first order,
+    with k others: for any p by at most s sqrt(k) / N. Values have two others: below and above their clamps.
     """
     (noise,) = [noise for noise in stage.noises if noise is not None]
     (law,) = {choice.law for choice in stage.choices.noises.values()}
@@ -309,7 +314,10 @@ def _kept(stage: StagePlan) -> dict[str, Any]:
 
 
 def _half_keep_by_bound(stage: StagePlan) -> dict[str, int | None]:
-    """How many users a partition needs to be kept as often as not, with the smallest and the largest bound on partitions."""
+    """Return how many users a partition needs to be kept as often as not, with the smallest and the largest bound.
+
+    The bounds are those on partitions.
+    """
     bounds = stage.query.bounds
     rows = None if bounds.row_candidates is None else bounds.row_candidates[-1]
     ready = {
@@ -321,7 +329,7 @@ def _half_keep_by_bound(stage: StagePlan) -> dict[str, int | None]:
 
 
 def _units_by_size(stage: StagePlan) -> dict[str, Any]:
-    """How exact the histograms are by which a run chooses bounds: from how many units on a cell stands out of the noise."""
+    """Return the precision of the histograms by which a run chooses bounds: how many units a cell needs to exceed the noise."""
     least = 0.0
     for metric in stage.query.metrics.values():
         (statistic,) = metric.statistics(stage.basis(metric))
@@ -335,18 +343,18 @@ def _units_by_size(stage: StagePlan) -> dict[str, Any]:
 
 
 def _per_contribution(described: dict[str, Any], stage: StagePlan, metric: Metric) -> None:
-    """Where bounds on contributions are not chosen yet, noise is told as it would be with 1, and how it grows with them."""
-    bounds, said = stage.query.bounds, described["statistics"]
+    """Describe noise as it is with contribution bounds of 1, and how it grows with them, if these are not chosen yet."""
+    bounds, statistics = stage.query.bounds, described["statistics"]
     most = bounds.max_partitions, bounds.max_rows_per_partition
     growths = {
-        s.name: reserve.growth(s, said[s.name]["noise"], partitions=bounds.auto_partitions, rows=bounds.auto_rows)
+        s.name: reserve.growth(s, statistics[s.name]["noise"], partitions=bounds.auto_partitions, rows=bounds.auto_rows)
         for s in metric.statistics(stage.basis(metric))
     }
     if not any(growth.words for growth in growths.values()):
         return  # e.g. numbers of units, if the bound on rows alone is open
     for name, growth in growths.items():
-        said[name]["stddev_multiple"] = said[name]["stddev"] / growth.at(*most)
-        said[name]["stddev"] = None
+        statistics[name]["stddev_multiple"] = statistics[name]["stddev"] / growth.at(*most)
+        statistics[name]["stddev"] = None
     stddev, (growth, *others) = described["stddev"], dict.fromkeys(growths.values())
     described["stddev"] = None
     known = stddev is not None and not others  # noises of two laws grow apart
@@ -355,7 +363,7 @@ def _per_contribution(described: dict[str, Any], stage: StagePlan, metric: Metri
 
 
 def _as_multiples(described: dict[str, Any], metric: Metric) -> None:
-    """Where bounds are not chosen yet, noise is told per unit of the largest magnitude of a bound."""
+    """Describe noise per unit of the largest magnitude of a bound, if bounds are not chosen yet."""
     assert metric.family is not None
     _, low, high = metric.family
     largest = max(abs(low), abs(high))
@@ -369,7 +377,7 @@ def _as_multiples(described: dict[str, Any], metric: Metric) -> None:
 
 
 def _by_clamp(described: dict[str, Any], scale: PartitionScale) -> None:
-    """Where the clamp differs by partition, noise is told per unit of it."""
+    """Describe noise per unit of the clamp, if that differs by partition."""
     described.setdefault("stddev_multiple", described["stddev"])
     known = described["stddev_multiple"] is not None  # of a variance, noise grows with the square
     described["stddev"] = None
@@ -381,7 +389,7 @@ def _law(stage: StagePlan, statistic: Statistic) -> str:
 
 
 def _best(stage: StagePlan, kind: BestKind) -> dict[str, Any]:
-    """How the best public partitions are chosen; 19 times of 20 a choice is at most `error_95` behind the best one left."""
+    """Describe the choice of the best public partitions; 19 times of 20 it is at most `error_95` behind the best one left."""
     choice, epsilon = kind.choice, stage.choices.selection_epsilon
     return {
         "strategy": choice.mechanism,
@@ -415,7 +423,7 @@ def _constant_stddev(stage: StagePlan, metric: Metric) -> float | None:
 
 
 def _guess(stage: StagePlan, metric: Metric, expect: "Expectation | None") -> tuple[float, float | None] | None:
-    """The expected error in a partition of the declared size, with values that are spread evenly over their range."""
+    """Return the expected error in a partition of the declared size, with values that are spread evenly over their range."""
     over_cells = any(statistic.width for statistic in metric.statistics(stage.basis(metric)))
     if expect is None or expect.rows_per_partition is None or over_cells:
         return None
@@ -433,7 +441,7 @@ def _guess(stage: StagePlan, metric: Metric, expect: "Expectation | None") -> tu
 
 
 def _average(lattice: Lattice | SummandLattice) -> float:
-    """What a value adds to a sum on average, where values are spread evenly over the range.
+    """Return the average that a value adds to a sum, if values are spread evenly over the range.
 
     >>> _average(Lattice.for_values(0.0, 10.0)), round(_average(Lattice.for_squares(0.0, 10.0)), 6)
     (5.0, 33.333333)

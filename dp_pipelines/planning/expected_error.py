@@ -144,10 +144,10 @@ class CandidateScore:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Addends:
-    """What a candidate adds to the sums of the rough account and to the score.
+    """The parts of a candidate in the sums of the rough account and in the score.
 
     Args:
-        candidate: whose numbers these are.
+        candidate: the candidate.
         free: noise that follows the level.
         asked: noise that metrics ask for.
         score: its part of the score.
@@ -160,7 +160,7 @@ class Addends:
 
 
 class ExpectedErrors:
-    """What candidates add to the expected error of a plan; equal parts of it are made once.
+    """The parts of candidates in the expected error of a plan; equal parts are computed once.
 
     Args:
         queries: by stage.
@@ -193,7 +193,7 @@ class ExpectedErrors:
 
     def _new_addends(self, name: str, candidate: Candidate) -> Addends:
         query, stages, runs = self.queries[name], len(self.queries), self.budget.runs
-        free, asked = (
+        free, with_fixed = (
             LevelPart.of_terms(terms(query, candidate, self.budget, stages, asked=fixed), runs, scaled=not fixed)
             for fixed in (False, True)
         )
@@ -201,7 +201,7 @@ class ExpectedErrors:
         return Addends(
             candidate=candidate,
             free=self._parts.setdefault(free, free),
-            asked=self._parts.setdefault(asked, asked),
+            asked=self._parts.setdefault(with_fixed, with_fixed),
             score=self._scores.setdefault(score, score),
         )
 
@@ -240,9 +240,9 @@ class ChosenPlan:
         self._addends = [errors.addends(name, candidate) for name, candidate in chosen.items()]
         self._with_noise = sum(bool(candidate.weights) for candidate in chosen.values())
         # Like the rough estimate: the noise that metrics ask for comes first, of all stages that have some.
-        asked = [place for place, of_stage in enumerate(self._addends) if of_stage.candidate.fixed]
-        self._asked = {place: number for number, place in enumerate(asked)}
-        parts = [*(self._addends[place].asked for place in asked), *(of_stage.free for of_stage in self._addends)]
+        fixed = [place for place, of_stage in enumerate(self._addends) if of_stage.candidate.fixed]
+        self._asked = {place: number for number, place in enumerate(fixed)}
+        parts = [*(self._addends[place].asked for place in fixed), *(of_stage.free for of_stage in self._addends)]
         self._costs = LevelCosts(parts, self._budget.delta, against=self._budget.epsilon, width=errors.width)
         self._sums: dict[float, OrderedSums] = {}
         self._score: float | None = None
@@ -250,7 +250,7 @@ class ChosenPlan:
 
     @property
     def score(self) -> float:
-        """The weighted logarithms of its expected errors; infinite where the budget cannot be met."""
+        """Return the weighted logarithms of its expected errors; infinite where the budget cannot be met."""
         if self._score is None:
             name, candidate = next(iter(self.chosen.items()))
             self._score = self._score_with(name, self._errors.addends(name, candidate))
@@ -321,7 +321,7 @@ class ChosenPlan:
 
 
 def terms(query: Query, candidate: Candidate, budget: TotalBudget, stages: int, *, asked: bool) -> Terms:
-    """What a candidate does at noise level 1: by noise that was asked for, or by all the rest."""
+    """Return the terms of a candidate at noise level 1: of noise that was asked for, or of all other noise."""
     squares, losses = 0.0, []
     for item, law in candidate.laws.items():
         if (item in candidate.fixed) == asked:

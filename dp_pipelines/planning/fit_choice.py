@@ -1,4 +1,4 @@
-"""What a plan tells of the candidates of a train stage: what each is fitted with, what the choice costs and what it can see.
+"""The description of the candidates of a train stage: settings of each, cost of the choice, precision of the scores.
 
 In: a part of a train stage, the train stages. Out: JSON values and sentences. Holds: public numbers only. Not covered: how
 different the candidates are, which nobody knows before they are trained.
@@ -20,14 +20,14 @@ HELD_OUT_UNITS = (1_000, 10_000, 100_000)
 """Numbers of held-out units for which it is said what a choice can see."""
 
 SAID_OF_EACH = ("clip_norm", "held_out", "features")
-"""What is said of the steps of each candidate, besides what is said of any sums."""
+"""Keys in the description of each candidate's steps, besides those of any sums."""
 
 SCORES: Mapping[type[Label], str] = {
     BinaryLabel: "1 less the squared distance of the probability from the outcome",
     ClassLabel: "1 less half the squared distance of the probabilities from the outcome",
     NumberLabel: "1 less the distance from the true value, as a part of the label's range",
 }
-"""What a candidate's score of one example is, by kind of label."""
+"""A candidate's score of one example in words, by kind of label."""
 
 
 def add_to(described: dict[str, Any], stage: StagePlan, trained: Mapping[str, TrainModel]) -> None:
@@ -55,8 +55,8 @@ def _candidate(number: int, task: TrainModel) -> dict[str, Any]:
     count = len(fit_candidates.settings(task.steps))
     assert task.steps.candidates is not None
     given = task.steps.candidates[number - 1].given
-    said = ", ".join(f"{name} {value:g}" for name, value in given.items()) or "settings as they stand beside the list"
-    words = f"candidate {number} of {count}: {said}; all are charged, so each has about {math.sqrt(count):.2g} times the noise"
+    text = ", ".join(f"{name} {value:g}" for name, value in given.items()) or "settings as they stand beside the list"
+    words = f"candidate {number} of {count}: {text}; all are charged, so each has about {math.sqrt(count):.2g} times the noise"
     return {"number": number, "of": count, "settings": given, "words": f"{words} of one alone"}
 
 

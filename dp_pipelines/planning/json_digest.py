@@ -1,8 +1,8 @@
-"""The SHA-256 of JSON text in which long lists of public keys may stand.
+"""The SHA-256 of JSON text that may contain long lists of public keys.
 
 In: JSON values, with lists of keys among them. Out: the digest of their text, as `json.dumps` with sorted keys writes it.
 Holds: it is that of the whole text, though a long list is written piece by piece, and mostly without a Python value for each
-key. Not covered: what a digest is taken of (`describe`).
+key. Not covered: the digested values (`describe`).
 """
 
 import dataclasses
@@ -26,13 +26,13 @@ _NULL = '"NoneType:None"'
 
 @dataclasses.dataclass(frozen=True)
 class LongList:
-    """Public keys among JSON values: they stand for the list that `keys_to_json` makes of them."""
+    """Public keys among JSON values, in place of the list that `keys_to_json` makes of them."""
 
     keys: Keys
 
 
 def keys_to_json(keys: Keys) -> "list[list[str]] | LongList":
-    """Public keys as JSON values, with their types, so that 1 and "1" give different digests. Their order gives no other.
+    """Return public keys as JSON values, with their types, so that 1 and "1" give different digests. Their order gives no other.
 
     >>> keys_to_json([("south", 1), ("north", 1)])
     [["str:'north'", 'int:1'], ["str:'south'", 'int:1']]
@@ -43,27 +43,27 @@ def keys_to_json(keys: Keys) -> "list[list[str]] | LongList":
 
 
 def sha256(content: Any) -> str:
-    """The digest, in hexadecimal digits.
+    """Return the digest, in hexadecimal digits.
 
     Args:
-        content: JSON values; long lists of keys may stand in them.
+        content: JSON values, which may contain long lists of keys.
 
     >>> sha256({"b": 1, "a": None}) == hashlib.sha256(b'{"a": null, "b": 1}').hexdigest()
     True
     """
-    found: dict[str, LongList] = {}
+    long_lists: dict[str, LongList] = {}
 
     def mark(value: Any) -> str:
         if not isinstance(value, LongList):
             raise TypeError(f"{type(value).__name__} is none of JSON's")
         # No name or value of a job holds this character together with a number that is not used yet.
-        name = f"\0 list {len(found)} \0"
-        found[name] = value
+        name = f"\0 list {len(long_lists)} \0"
+        long_lists[name] = value
         return name
 
     rest = json.dumps(content, sort_keys=True, default=mark)
     digest = hashlib.sha256()
-    for name, listed in found.items():  # in the order of the text
+    for name, listed in long_lists.items():  # in the order of the text
         before, _, rest = rest.partition(json.dumps(name))
         digest.update(f"{before}[".encode())
         between = b""
@@ -76,12 +76,12 @@ def sha256(content: Any) -> str:
 
 
 def _pieces(keys: Keys) -> Iterator[bytes]:
-    """The text of a list without its brackets, in pieces that a comma joins."""
+    """Yield the text of a list without its brackets, in pieces that a comma joins."""
     for begin in range(0, len(keys), AT_ONCE):
         if isinstance(keys, ListedKeys):
-            found = [_texts(column[begin : begin + AT_ONCE]) for column in keys.declared_arrays]
-            texts = [column for column in found if column is not None]
-            if len(texts) == len(found):
+            pieces = [_texts(column[begin : begin + AT_ONCE]) for column in keys.declared_arrays]
+            texts = [column for column in pieces if column is not None]
+            if len(texts) == len(pieces):
                 of_keys = pc.binary_join_element_wise(*texts, ", ") if len(texts) > 1 else texts[0]
                 yield ", ".join(f"[{text}]" for text in of_keys.to_pylist()).encode()
                 continue
@@ -89,7 +89,7 @@ def _pieces(keys: Keys) -> Iterator[bytes]:
 
 
 def _texts(column: pa.Array) -> pa.Array | None:
-    """How JSON writes each described value of a column; None: of a type, or with a text, that only Python writes."""
+    """Return the JSON text of each described value of a column; None for types and texts that only Python writes."""
     if pa.types.is_integer(column.type):
         texts, before, after = column.cast(pa.string()), '"int:', '"'
     elif pa.types.is_string(column.type) and pc.all(pc.match_substring_regex(column, _PLAIN_TEXT)).as_py() is not False:

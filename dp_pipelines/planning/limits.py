@@ -18,7 +18,7 @@ from dp_pipelines.query.train_model import TrainModel
 
 
 def in_words(asked: Query | TrainModel) -> list[str]:
-    """The limits of what a stage asks for.
+    """Return the limits of what a stage asks for.
 
     >>> from dp_pipelines import ContributionBounds, Sum
     >>> query = Query(privacy_unit="customer", partition_by=["airport", "week"],
@@ -37,7 +37,7 @@ def in_words(asked: Query | TrainModel) -> list[str]:
 
 
 def weighting(task: TrainModel) -> str:
-    """What counts in the evaluation of a model, in words."""
+    """Return in words which examples count in the evaluation of a model."""
     unit = _listed(task.unit_columns)
     if task.counts_units:
         return f"each {unit} counts once, with one of its examples, chosen by a hash"
@@ -47,35 +47,37 @@ def weighting(task: TrainModel) -> str:
 
 
 def groups(by: EvaluationGroups) -> str:
-    """By which groups a model is evaluated, in words."""
+    """Return in words the groups by which a model is evaluated."""
     return f"{by.column}: {', '.join(str(value) for value in by.groups)}; {OTHERS}"
 
 
 def _of_classes(task: TrainModel) -> list[str]:
-    """What readers of a model with class weights must know of its probabilities."""
+    """Return the note on probabilities for readers of a model with class weights."""
     weights = task.steps.relative_weights
     if weights is None:
         return []
-    shown = ", ".join(f"{weight:.3g}" for weight in weights)
-    return [f"an example counts by its class ({shown}), and probabilities are those of examples that are weighted so"]
+    text = ", ".join(f"{weight:.3g}" for weight in weights)
+    return [f"an example counts by its class ({text}), and probabilities are those of examples that are weighted so"]
 
 
 def _of_levels(query: Query) -> list[str]:
-    """What readers of a rollup must know of its numbers."""
+    """Return the notes on numbers for readers of a rollup."""
     if query.rollup is None:
         return []
     added = [name for name, metric in query.metrics.items() if metric.rolls_up == "sum"]
     moved = [name for name in added if query.metrics[name].never_negative]
-    said = []
+    sentences = []
     if added:
         rest = ", with the row of the rest" if REST in query.published_keys else ""
-        said.append(f"{_listed(added)}: a group is exactly the sum of its parts{rest}; add up no raw numbers instead")
+        sentences.append(
+            f"{_listed(added)}: a group is exactly the sum of its parts{rest}; add up no raw numbers instead"
+        )
     if moved:
-        said.append(
+        sentences.append(
             f"{_listed(moved)}: numbers below 0 were moved to 0, which pulls small numbers up and large ones down; error bars "
             f"are those before that, and {_listed([f'{name}{RAW}' for name in moved])} the numbers as noise left them"
         )
-    return said
+    return sentences
 
 
 def _of_bounds(query: Query, unit: str) -> list[str]:
@@ -86,37 +88,39 @@ def _of_bounds(query: Query, unit: str) -> list[str]:
         return [
             f"at most {_counted(bounds.max_contributions, 'row')} of one {unit} {_are(bounds.max_contributions)} counted in all"
         ]
-    said = []
+    sentences = []
     within = f" in each group{groups}" if groups else ""
     if bounds.row_candidates is not None:
         listed = ", ".join(f"{candidate:,}" for candidate in bounds.row_candidates)
-        said.append(f"at most as many rows of one {unit} as the run chooses are counted{within}: one of {listed}")
+        sentences.append(f"at most as many rows of one {unit} as the run chooses are counted{within}: one of {listed}")
     elif bounds.max_contributions_per_partition is not None:
         most = bounds.max_rows_per_partition
-        said.append(f"at most {_counted(most, 'row')} of one {unit} {_are(most)} counted{within}")
+        sentences.append(f"at most {_counted(most, 'row')} of one {unit} {_are(most)} counted{within}")
     if bounds.auto_partitions:
         listed = ", ".join(f"{candidate:,}" for candidate in bounds.candidates)
-        said.append(f"at most as many groups{groups} as the run chooses are counted of one {unit}: one of {listed}")
+        sentences.append(
+            f"at most as many groups{groups} as the run chooses are counted of one {unit}: one of {listed}"
+        )
     elif not all_listed(query):
         most = bounds.max_partitions
-        said.append(f"at most {_counted(most, 'group')}{groups} {_are(most)} counted of one {unit}")
-    return said
+        sentences.append(f"at most {_counted(most, 'group')}{groups} {_are(most)} counted of one {unit}")
+    return sentences
 
 
 def _of_values(query: Query, unit: str) -> list[str]:
-    said: dict[str, None] = {}
+    sentences: dict[str, None] = {}
     for metric in query.asked_metrics:
         if metric.scale is not None:
-            said[f"{metric.scale.column} is clamped to {metric.scale.words}, by partition"] = None
+            sentences[f"{metric.scale.column} is clamped to {metric.scale.words}, by partition"] = None
         elif (ends := ends_of(metric)) is not None:
-            said[_clamp(metric, *ends)] = None
+            sentences[_clamp(metric, *ends)] = None
         elif metric.clips_partition_sums and metric.column is not None and hasattr(metric, "max_sum_per_partition"):
             low, high = (getattr(metric, f"{end}_sum_per_partition") for end in ("min", "max"))
             where = f" in one group{_groups(query)}" if _groups(query) else ""
-            said[
+            sentences[
                 f"the sum of {metric.column} of one {unit}{where} counts as {_number(low)} at least and {_number(high)} at most"
             ] = None
-    return list(said)
+    return list(sentences)
 
 
 def _clamp(metric: Metric, column: str, low: float, high: float) -> str:
@@ -126,7 +130,7 @@ def _clamp(metric: Metric, column: str, low: float, high: float) -> str:
 
 
 def _groups(query: Query) -> str:
-    """What groups are of, where there is more than one."""
+    """Return the columns of the groups in words, if there is more than one group."""
     columns = [column for column in query.partition_by if column != value_bounds.COLUMN]
     return f" by {_listed(columns)}" if columns else ""
 

@@ -1,4 +1,4 @@
-"""What pays for a stage: one run of one plan, and that once in this process.
+"""Payment for a stage: each plan pays for one run of each stage, once in a process.
 
 In: stages that are about to be drawn. Out: a note that they are paid for; or a refusal, before anything is drawn. How: every
 `Plan` object has a name of its own, which its stages carry. Holds: of all stages that are drawn together either all are noted or
@@ -67,7 +67,7 @@ def refuse_paid(stage: str, payment: Payment | None) -> None:
 
 
 def unreleased(stages: Iterable[tuple[str, Payment | None]]) -> list[str]:
-    """The stages that the runs of these stages pay for, and that nothing in this process has released.
+    """Return the stages that the runs of these stages pay for, and that nothing in this process has released.
 
     Args:
         stages: as for `pay`.

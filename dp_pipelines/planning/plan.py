@@ -175,9 +175,9 @@ class Plan:
         given = dict.fromkeys(stages) if shares is None else dict(shares)
         if set(given) != set(stages):
             raise RequestError(field="shares", message="must name every stage and nothing else")
-        asked = {n: _share(n, query, given[n], self._rule) for n, query in stages.items()}
-        self._asked = asked
-        expanded = phases.expand(stages, asked, self._rule)
+        given_shares = {n: _share(n, query, given[n], self._rule) for n, query in stages.items()}
+        self._asked = given_shares
+        expanded = phases.expand(stages, given_shares, self._rule)
         self.queries, self.shares = expanded.queries, expanded.shares
         self._sorted = FrozenMapping(dict(sorted(self.queries.items())))  # sums of floats and records have this order
         self.reads = window_columns.reads_of(expanded.reads, self.windows)
@@ -204,18 +204,18 @@ class Plan:
         self.stages = self._paid(self._stated(self.stages, self.statement()), 1 if self.runs == 1 else 0)
 
     def _built(self, calibrated: Calibrated) -> FrozenMapping[StagePlan]:
-        made = {
+        stages = {
             name: build_stage(name, query, calibrated.choices[name], calibrated, self.reads[name])
             for name, query in self.queries.items()
         }
         for name, coarser in self.rolled.items():
-            made[name] = dataclasses.replace(made[name], coarser=tuple(made[part] for part in coarser))
-        for stage in made.values():
+            stages[name] = dataclasses.replace(stages[name], coarser=tuple(stages[part] for part in coarser))
+        for stage in stages.values():
             refuse_derived(stage)
-        return FrozenMapping(made)
+        return FrozenMapping(stages)
 
     def _part(self, number: int) -> Fraction:
-        """The part of a round over the smallest part, for which choices are calibrated."""
+        """Return the part of a round over the smallest part, for which choices are calibrated."""
         return rounds.ratio(self.split, self.runs, number)
 
     def _stated(self, stages: Mapping[str, StagePlan], statement: dict[str, Any]) -> FrozenMapping[StagePlan]:
@@ -227,7 +227,7 @@ class Plan:
         return FrozenMapping({name: dataclasses.replace(stage, payment=payment) for name, stage in stages.items()})
 
     def statement(self) -> dict[str, Any]:
-        """The budget and what the plan costs, for a manifest."""
+        """Return the budget and the cost of the plan, for a manifest."""
         budget = {"epsilon": self.epsilon, "delta": self.delta, "runs": self.runs}
         return {
             "plan": self.digest,
@@ -241,7 +241,7 @@ class Plan:
         return {"epsilon": budget.cost(records, runs=runs), "delta": budget.allowed_delta(records, runs)}
 
     def round(self, number: int) -> Round:
-        """One run: its stages, its records and what it costs alone. The ledger gives the number, and keeps it on retry.
+        """Return one run: its stages, its records and its cost alone. The ledger chooses the number, and keeps it on retry.
 
         Args:
             number: from 1 to `runs`. With a constant split all rounds are the same.
@@ -262,7 +262,7 @@ class Plan:
         return self._rounds[number]
 
     def charged(self, number: int) -> tuple[MechanismRecord, ...]:
-        """The records of one run with which the total was composed; `round` has those that its stages carry.
+        """Return the records of one run with which the total was composed; `round` has those that its stages carry.
 
         Args:
             number: from 1 to `runs`.
@@ -271,7 +271,7 @@ class Plan:
         return self._groups[number - 1 if len(self._groups) > 1 else 0][0]
 
     def explain(self) -> dict[str, Any]:
-        """What all runs cost by four ways to add up losses, in all and for each stage alone; see `comparison`."""
+        """Return the cost of all runs by four ways to add up losses, in all and for each stage alone; see `comparison`."""
         return comparison.explain(self._groups, self.delta)
 
     def verify(self) -> None:
@@ -285,15 +285,15 @@ class Plan:
 
     @property
     def mechanisms(self) -> tuple[MechanismRecord, ...]:
-        """All records of one run: of round 1, where the split is not constant."""
+        """Return all records of one run: of round 1, if the split is not constant."""
         return self._groups[0][0]
 
     def all_mechanisms(self) -> tuple[tuple[tuple[MechanismRecord, ...], int], ...]:
-        """All records of all runs: groups of records, and how often each group runs."""
+        """Return all records of all runs: groups of records, and how often each group runs."""
         return self._groups
 
     def __getitem__(self, asked: str | tuple[str, int]) -> StagePlan:
-        """A stage, ready to run: `plan["weekly"]`; of a plan for several runs `plan["weekly", 2]` for the second one.
+        """Return a stage, ready to run: `plan["weekly"]`; for a plan of several runs `plan["weekly", 2]` is the second one.
 
         Raises:
             RequestError: there is no such stage or run, or the plan is for several runs and it is not said which.
@@ -313,7 +313,7 @@ class Plan:
 
     @functools.cached_property
     def digest(self) -> str:
-        """SHA-256 over everything that the plan fixes, in hexadecimal digits."""
+        """Return SHA-256 over everything that the plan fixes, in hexadecimal digits."""
         content = {
             "format": FORMAT,
             "budget": [self.epsilon, self.delta, self.runs],
@@ -330,7 +330,7 @@ class Plan:
         return json_digest.sha256(content)
 
     def frozen(self) -> dict[str, Any]:
-        """What `restore` needs beside the queries, as JSON values."""
+        """Return the values that `restore` needs besides the queries, as JSON values."""
         known: dict[str, Any] = (
             {} if self._rule == sharing.FIRST else {"sharing": self._rule.number, "shares": self._asked}
         )
@@ -358,7 +358,7 @@ class Plan:
         split: Split = "constant",
         expect: Expectation | None = None,
     ) -> "Plan":
-        """The plan with the same arguments and stored choices, without searching: accounted for anew.
+        """Return the plan with the same arguments and stored choices, without searching: accounted for anew.
 
         Raises:
             RequestError: the choices are not of this query, or cost more than the budget.
@@ -396,7 +396,7 @@ class Plan:
         return plan
 
     def to_json(self) -> dict[str, Any]:
-        """What `dp-pipelines plan --json` prints."""
+        """Return the values that `dp-pipelines plan --json` prints."""
         return {
             "epsilon": self.epsilon,
             "delta": self.delta,
@@ -413,7 +413,7 @@ class Plan:
         }
 
     def __str__(self) -> str:
-        """The budget, and the noise of each number."""
+        """Return the budget, and the noise of each number."""
         from dp_pipelines.planning.plan_text import plan_text  # for people alone
 
         return plan_text(self._shown)
@@ -426,24 +426,24 @@ class Plan:
 
     @property
     def _shown(self) -> dict[str, Any]:
-        """What a short text says of it."""
+        """Return what a short text says about the plan."""
         return {"epsilon": self.epsilon, "delta": self.delta, "runs": self.runs, "stages": self._described_stages()}
 
     def _described_stages(self) -> list[dict[str, Any]]:
         described = {name: self._described(stage) for name, stage in self.stages.items()}
         fixed = [(name, item) for name, query in self.queries.items() for item in fixed_by_metrics(query)]
-        asked = {name: read.of for name, read in self.reads.items()}
-        others = usefulness.without_each(self.mechanisms, asked, fixed, self.delta, self.runs)
+        by_stage = {name: read.of for name, read in self.reads.items()}
+        others = usefulness.without_each(self.mechanisms, by_stage, fixed, self.delta, self.runs)
         for name, part in others.items():
             # A stage that only selects is several, and the first of these tells it.
-            first = name if name in described else next(part for part, of in asked.items() if of == name)
+            first = name if name in described else next(part for part, of in by_stage.items() if of == name)
             described[first]["noise_of_others_without"] = part
         return list(described.values())
 
     def _described(self, stage: StagePlan) -> dict[str, Any]:
-        # Parts of a train stage have weights of their own (plan_stages.sharing); what is told is the share of the stage.
-        asked = self._asked if stage.name in self.trained else self.shares
-        share = asked[stage.name] / math.fsum(self._asked.values())
+        # Parts of a train stage have weights of their own (plan_stages.sharing); the described share is that of the whole stage.
+        shares = self._asked if stage.name in self.trained else self.shares
+        share = shares[stage.name] / math.fsum(self._asked.values())
         if isinstance(stage.kind, TrainingKind):
             task = self.trained.get(stage.name)
             described = describe.sums_to_json(stage, share, task)
@@ -466,7 +466,7 @@ class Plan:
 
 
 def _share(name: str, asked: Query | TrainModel, given: Any, rule: Sharing) -> float:
-    """The share that is given, or the default of the rule."""
+    """Return the share that is given, or the default of the rule."""
     if given is not None:
         return checks.number(given, f"shares.{name}", above=0, below=1e6)
     return rule.best if isinstance(asked, Query) and asked.best is not None else 1.0
@@ -478,7 +478,7 @@ def _noises(choices: StageChoices) -> dict[str, Any]:
 
 
 def _refuse_several_units(stages: Mapping[str, Query | TrainModel]) -> None:
-    """Who is in two stages pays twice what the plan says unless both stages mean the same by a unit.
+    """Refuse stages with different privacy units: the plan's cost covers a person only if all stages mean the same unit.
 
     Other columns, or the same in another order, are another unit: units are divided for training by their columns in order.
 

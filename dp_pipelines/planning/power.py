@@ -1,4 +1,4 @@
-"""How small a difference of arms a comparison finds: what `plan` says of it before a row is read.
+"""The smallest difference of arms that a comparison finds, as `plan` prints it before a row is read.
 
 In: the calibrated stage of a comparison, the query that compares, a guess about a typical arm. Out: JSON values. Holds: public
 numbers alone: the noise of the plan, and what `expect` says. Not covered: totals of units that are unlike the guess; what
@@ -51,11 +51,11 @@ def smallest_of_interval(low: float, high: float) -> float:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Typical:
-    """What is guessed of a total of one unit.
+    """A guess about a total of one unit.
 
     Args:
         mean, variance: over units.
-        declared: whether the job says it; else values are taken to be spread evenly over their range.
+        declared: True if the job declares it; else values are assumed to be spread evenly over their range.
     """
 
     mean: float
@@ -64,7 +64,7 @@ class Typical:
 
 
 def of_stage(stage: StagePlan, query: Query, expect: Expectation | None) -> dict[str, Any]:
-    """What a comparison is good for.
+    """Describe the power of a comparison.
 
     Args:
         stage: that releases the sums of arms.
@@ -80,7 +80,7 @@ def of_stage(stage: StagePlan, query: Query, expect: Expectation | None) -> dict
     assert compare is not None
     assert isinstance(partitions, PublicPartitions)
     guess = _Guess(stage, query, expect)
-    found = {
+    entry = {
         "of": stage.reads.of,
         "baseline": None if compare.baseline is None else str(compare.baseline),
         "arms": len(partitions.keys),
@@ -90,9 +90,9 @@ def of_stage(stage: StagePlan, query: Query, expect: Expectation | None) -> dict
         "metrics": guess.smallest(*(None if expect is None else expect.users,) * 2),
     }
     if expect is None or expect.arms is None:
-        return found
+        return entry
     baseline, *others = _baseline_first(compare, partitions)
-    return found | {
+    return entry | {
         "baseline_units": expect.units_of(baseline),
         "by_arm": [
             {
@@ -196,7 +196,7 @@ class _Guess:
 
 
 def _stddev(stage: StagePlan, name: str) -> float:
-    """The deviation of the noise of a sum."""
+    """Return the deviation of the noise of a sum."""
     (statistic,) = stage.query.metrics[name].statistics(stage.basis(stage.query.metrics[name]))
     noise = stage.noises[stage.statistics.index(statistic)]
     assert noise is not None
@@ -204,18 +204,18 @@ def _stddev(stage: StagePlan, name: str) -> float:
 
 
 def _declared(moments: ArmMoments, query: Query, said: Mapping[str, Sequence[float]]) -> dict[Statistic, Typical]:
-    """What `expect` says, by total."""
-    found = {}
+    """Return the guesses in `expect`, by total."""
+    declared = {}
     for one in moments.compared:
         for part in one.name.split(QUOTIENT):
             if part in said and part in query.metrics and len(query.metrics[part].totals) == 1:
                 mean, stddev = said[part]
-                found[query.metrics[part].totals[0]] = Typical(mean=mean, variance=stddev**2, declared=True)
-    return found
+                declared[query.metrics[part].totals[0]] = Typical(mean=mean, variance=stddev**2, declared=True)
+    return declared
 
 
 def _guess(total: Statistic, rows: int, expect: Expectation) -> Typical | None:
-    """A total of values that are spread evenly, over rows whose number has a geometric law."""
+    """Return a guess about a total: values are spread evenly, over rows whose number has a geometric law."""
     lattice = total.lattice
     if isinstance(lattice, SummandLattice):
         width = lattice.high - lattice.low
@@ -233,10 +233,10 @@ def _guess(total: Statistic, rows: int, expect: Expectation) -> Typical | None:
 
 
 def in_words(found: Mapping[str, Any]) -> list[str]:
-    """What `plan` prints, a sentence for each line.
+    """Return the lines that `plan` prints.
 
     Args:
-        found: as `of_stage` gives it.
+        found: as `of_stage` returns it.
 
     >>> metric = {"value": 50.0, "difference": 3.2, "difference_without_noise": 2.9, "relative": 0.064, "declared": True}
     >>> told = {"baseline": "A", "arms": 2, "intervals": "population", "units": 10000.0, "metrics": {"revenue": metric}}

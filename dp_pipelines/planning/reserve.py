@@ -1,4 +1,4 @@
-"""What a stage pays for whose bounds on contributions are chosen in a run: enough for every candidate.
+"""The reserve of a stage whose contribution bounds are chosen in a run: its records hold for every candidate.
 
 In: how far a unit moves a statistic with the largest candidates; those of the bound on partitions. Out: a shape whose records
 hold for all of them; for each candidate, how many release steps a unit of change may be. Holds (docs/proofs/sensitivity.md, lemma
@@ -23,11 +23,11 @@ WORDS = {0.5: "sqrt(max_partitions_contributed)", 1.0: "max_partitions_contribut
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class NoiseGrowth:
-    """How the noise of a statistic grows with the bounds that a run chooses.
+    """The growth of a statistic's noise with the bounds that a run chooses.
 
     Args:
         power: of the bound on partitions; 0 if it is fixed.
-        rows: whether it grows with the bound on rows in a partition.
+        rows: True if it grows with the bound on rows in a partition.
 
     >>> NoiseGrowth(power=0.5, rows=True).at(16, 3), NoiseGrowth(power=0.5, rows=True).words
     (12.0, 'sqrt(max_partitions_contributed) * max_contributions_per_partition')
@@ -42,7 +42,7 @@ class NoiseGrowth:
 
     @property
     def words(self) -> str:
-        """What it is in proportion to, in the names of the job file; empty if it does not grow."""
+        """Return what the noise is proportional to, in the names of the job file; empty if it does not grow."""
         return " * ".join(filter(None, [WORDS.get(self.power), "max_contributions_per_partition" if self.rows else ""]))
 
 
@@ -66,22 +66,22 @@ def moved_by_rows(statistic: Statistic, rows: int) -> int:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Reserved(Shape):
-    """How far one unit moves a statistic with any candidate, in units of change with the largest one.
+    """The most that one unit moves a statistic with any candidate, in units of change with the largest one.
 
     In L1 and L2 as far as with that one, but in one number as far as the smallest candidate leaves to each.
     """
 
     def steps(self, step: int, *, joined: bool = False) -> LatticeSteps:
-        """Not on a lattice that is known: see `ideally`."""
+        """Raise an error: the lattice is not known yet; see `ideally`."""
         raise AssertionError("the lattice follows from the bound on partitions, which is not chosen yet")
 
     def rounding(self, law: str) -> float:
-        """Not what rounding adds, which is nothing: so fine that whole steps fit the other candidates, to a thirtieth."""
+        """Return 0.5: steps are then so fine that they fit the other candidates to a thirtieth. Rounding adds nothing."""
         return 0.5
 
 
 def reserved(shape: Shape, candidates: Sequence[int]) -> Reserved:
-    """The shape of which records hold for all candidates.
+    """Return the shape of which records hold for all candidates.
 
     Args:
         shape: with the largest candidate; changes that are whole units.
@@ -101,7 +101,7 @@ def reserved(shape: Shape, candidates: Sequence[int]) -> Reserved:
 
 
 def steps_at(whole: Shape, law: str, steps: int, shape: Shape) -> int:
-    """The release steps of one unit of change with one candidate.
+    """Return the release steps of one unit of change with one candidate.
 
     Args:
         whole: the reserved shape.
@@ -120,5 +120,5 @@ def steps_at(whole: Shape, law: str, steps: int, shape: Shape) -> int:
 
 
 def at_middle(candidates: Sequence[int], law: str) -> float:
-    """The noise with a middling bound, as a part of that with the largest candidate: to compare plans by."""
+    """Return the noise with a middling bound, as a part of that with the largest candidate: to compare plans by."""
     return float((candidates[0] / candidates[-1]) ** (POWERS[law] / 2))

@@ -29,7 +29,7 @@ Families = dict[tuple[str, float, float], tuple[str, float, float]]
 
 
 def is_open(stage: StagePlan) -> bool:
-    """Whether the stage has bounds that must be chosen before it can run."""
+    """Return True if the stage has bounds that must be chosen before it can run."""
     return stage.query.bounds.auto or any(metric.auto for metric in stage.query.metrics.values())
 
 
@@ -42,7 +42,7 @@ class _Scales:
 
 
 def with_partitions(stage: StagePlan, partitions: int | None, rows: int | None = None) -> StagePlan:
-    """The stage with these bounds on the contributions of a unit; bounds of values may still be open.
+    """Return the stage with these bounds on the contributions of a unit; bounds of values may still be open.
 
     Args:
         stage: a stage of a plan with a bound that is to be chosen.
@@ -70,7 +70,7 @@ def with_partitions(stage: StagePlan, partitions: int | None, rows: int | None =
 
 
 def resolve(stage: StagePlan, bounds: Mapping[str, Ends]) -> StagePlan:
-    """The stage with these bounds.
+    """Return the stage with these bounds.
 
     Args:
         stage: a stage of a plan.
@@ -90,7 +90,7 @@ def resolve(stage: StagePlan, bounds: Mapping[str, Ends]) -> StagePlan:
     if len(set(statistics)) != len(statistics):
         raise AssertionError("two statistics have become one")
     noises: list[Noise | None] = []
-    made: list[MechanismRecord] = []
+    records: list[MechanismRecord] = []
     planned = {mechanism.name: mechanism for mechanism in stage.mechanisms}
     for old, new, noise in zip(stage.statistics, statistics, stage.noises, strict=True):
         if noise is not None and old != new:
@@ -99,8 +99,8 @@ def resolve(stage: StagePlan, bounds: Mapping[str, Ends]) -> StagePlan:
                 noise, step=choice.step(shape.unit), fine_bits=new.fine_bits, fine_step=new.fine_step
             )
             moved = shape.steps(noise.step, joined=choice.units > 1)
-            made.append(noise_record(stage.name, new.name, choice.law, noise.law.scale, moved))
-            if not _dominates(planned[old.name], made[-1]):
+            records.append(noise_record(stage.name, new.name, choice.law, noise.law.scale, moved))
+            if not _dominates(planned[old.name], records[-1]):
                 raise AssertionError("bounds that were chosen cost more than the plan says")
         noises.append(noise)
     choices = {names.get(key, key): choice for key, choice in stage.choices.noises.items()}
@@ -108,7 +108,7 @@ def resolve(stage: StagePlan, bounds: Mapping[str, Ends]) -> StagePlan:
     lattices = {
         (old.column, old.lattice): new.lattice for old, new in renamed.items() if isinstance(new.lattice, Lattice)
     }
-    values = tuple((column, lattices.get((column, held), held)) for column, held in stage.layout.values)
+    values = tuple((column, lattices.get((column, lattice), lattice)) for column, lattice in stage.layout.values)
     return dataclasses.replace(
         stage,
         query=query,
@@ -121,7 +121,7 @@ def resolve(stage: StagePlan, bounds: Mapping[str, Ends]) -> StagePlan:
 
 
 def _bounded(stage: StagePlan, bounds: Mapping[str, Ends]) -> tuple[dict[str, Metric], Families]:
-    """The metrics with their bounds, and the families that have become others. No family becomes one that is there already."""
+    """Return the metrics with their bounds, and the families that have changed. No two families become one."""
     taken = {metric.family for metric in stage.query.metrics.values() if not metric.auto}
     families: Families = {}
     metrics = {}
@@ -144,7 +144,7 @@ def _bounded(stage: StagePlan, bounds: Mapping[str, Ends]) -> tuple[dict[str, Me
 
 
 def _dominates(planned: MechanismRecord, made: MechanismRecord) -> bool:
-    """Whether a record says no less than another one of the same noise."""
+    """Return True if the planned record allows at least as much as another one of the same noise."""
     same = planned.kind == made.kind and planned.scale == made.scale
     changes = ("l0", "linf", "l1", "l2_squared", "epsilon", "delta")
     return same and all(getattr(made, c) <= getattr(planned, c) for c in changes if getattr(made, c) is not None)

@@ -1,6 +1,6 @@
-"""How a budget is split over the runs of a plan: the part of each round, and its noise.
+"""The split of a budget over the runs of a plan: the part of each round, and its noise.
 
-In: the name of a split, the number of runs, what was calibrated for the round with most noise. Out: the same for any round.
+In: the name of a split, the number of runs, the calibration for the round with most noise. Out: the same for any round.
 Holds: everything is derived in integers and fractions, so that a stored plan has the same rounds on every machine; the noise of
 two rounds is in the inverse proportion of their parts, up to a 64th of a step of its scale. Not covered: what the rounds cost
 together (noise_levels.integer_noise calibrates on all of their records), and the order of rounds (the ledger numbers them).
@@ -19,14 +19,14 @@ from dp_pipelines.planning.candidate import SCALE_GRID, Calibrated
 from dp_pipelines.planning.stage_choices import StageChoices
 
 Split = noise_schedule.Schedule
-"""How the runs of a plan share its budget."""
+"""Names of the ways to split a budget over the runs of a plan."""
 
 MOST_ROUNDS = 1000
 """Runs of a split that is not constant: each round has records of its own, and all of them are accounted for together."""
 
 
 def check(split: Any, runs: int) -> Split:
-    """The split, if it is one and `runs` are not too many for it.
+    """Return the split, if it is one and `runs` are not too many for it.
 
     Raises:
         RequestError: it is not.
@@ -46,7 +46,7 @@ def check(split: Any, runs: int) -> Split:
 
 
 def number_in(number: Any, runs: int) -> int:
-    """The number of a round, from 1 to `runs`.
+    """Return the number of a round, from 1 to `runs`.
 
     Raises:
         RequestError: it is none.
@@ -60,7 +60,7 @@ def number_in(number: Any, runs: int) -> int:
 
 
 def ratio(split: Split, runs: int, number: int) -> Fraction:
-    """The part of a round, divided by the smallest part: see `noise_schedule.ratio`.
+    """Return the part of a round, divided by the smallest part: see `noise_schedule.ratio`.
 
     >>> str(ratio("linear", 52, 2))
     '2'
@@ -69,7 +69,7 @@ def ratio(split: Split, runs: int, number: int) -> Fraction:
 
 
 def at(first: Calibrated, part: Fraction) -> Calibrated:
-    """What was calibrated for the smallest part, for a round with `part` times as much budget: noise is divided by it.
+    """Return the calibration for a round with `part` times the smallest budget: its noise is divided by `part`.
 
     A scale is kept near the one of that part, or up to half of it, by finer steps.
     """

@@ -29,10 +29,10 @@ SMALLEST = 1e-300
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Selects:
-    """How partitions are selected.
+    """The parameters of a selection of partitions.
 
     Args:
-        by_weight: whether the weights of units decide, 1 over the square root of how many partitions each keeps; otherwise
+        by_weight: True if the weights of units decide, 1 over the square root of how many partitions each keeps; otherwise
             their number does.
         law: `gaussian`, `laplace` or `coin`.
         stddev: of the noise, in units of what decides.
@@ -54,7 +54,7 @@ class Selects:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Selected:
-    """What a selection does, for each partition.
+    """The effects of a selection on each partition.
 
     Args:
         keep: the probability that it is kept.
@@ -92,16 +92,16 @@ def selects_of(planned: StagePlan) -> Selects | None:
 
 
 def public(size: int) -> Selected:
-    """Public partitions: all are kept, which has no effect on anything else."""
+    """Return the effects of public partitions: all are kept, and nothing else changes."""
     none = np.zeros(size)
     return Selected(keep=np.ones(size), shift=none, narrowing=none, mean=none, square=none)
 
 
 def selected(selects: Selects, mean: Floats, variance: Floats) -> Selected:
-    """What a selection does.
+    """Compute the effects of a selection.
 
     Args:
-        selects: how.
+        selects: its parameters.
         mean, variance: of the number (or weight) of kept units in each partition, over the choice of what is kept.
 
     >>> law = Selects(law="gaussian", stddev=10.0, threshold=100.0)
@@ -115,7 +115,7 @@ def selected(selects: Selects, mean: Floats, variance: Floats) -> Selected:
 
 
 def _gaussian(selects: Selects, mean: Floats, variance: Floats) -> Selected:
-    """A normal law that reaches a threshold: closed forms."""
+    """Compute the effects of a normal law that reaches a threshold, by closed forms."""
     from scipy import special
 
     stddev = np.sqrt(variance + selects.stddev**2)
@@ -123,18 +123,18 @@ def _gaussian(selects: Selects, mean: Floats, variance: Floats) -> Selected:
     # phi(a) / Q(a) without a quotient of two vanishing numbers.
     hazard = math.sqrt(2 / math.pi) / special.erfcx(a / math.sqrt(2))
     curve = hazard * (hazard - a)
-    kept = mean + stddev * hazard
+    mean_kept = mean + stddev * hazard
     return Selected(
         keep=special.ndtr(-a),
         shift=hazard / stddev,
         narrowing=-curve / stddev**2,
-        mean=kept,
-        square=kept**2 + stddev**2 * np.maximum(1 - curve, 0),
+        mean=mean_kept,
+        square=mean_kept**2 + stddev**2 * np.maximum(1 - curve, 0),
     )
 
 
 def _by_points(selects: Selects, mean: Floats, variance: Floats) -> Selected:
-    """Other laws: integrated over the compared number, point by point."""
+    """Compute the effects of other laws: integrate over the compared number, point by point."""
     stddev = np.sqrt(np.maximum(variance, 0))
     keep, first, second, compared, square = (np.zeros(len(mean)) for _ in range(5))
     for point, mass in zip(POINTS, MASS, strict=True):
@@ -164,7 +164,7 @@ def _coin(selects: Selects, units: Floats) -> tuple[Floats, Floats, Floats]:
 
 
 def _laplace(selects: Selects, units: Floats) -> tuple[Floats, Floats, Floats]:
-    """P(X >= t), and the expectations of X and its square over X >= t."""
+    """Return P(X >= t), and the expectations of X and its square over X >= t."""
     scale = selects.stddev / math.sqrt(2)
     t = selects.threshold - units
     far = np.abs(t)

@@ -51,14 +51,14 @@ FIXED_SCALE = 1024
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Selection:
-    """How private partitions are selected.
+    """The parameters of private selection in a stage.
 
     Args:
         strategy: see `StageChoices`.
         min_users: partitions with fewer units are never kept.
         statistic: index of the statistic that is compared with the threshold.
         noise: its noise; None for the truncated geometric coin. The released noise of the same statistic, where `released`.
-        released: whether the noisy value that is compared is itself published.
+        released: True if the noisy value that is compared is itself published.
         threshold: in steps of the noise: kept at or above.
         epsilon, delta: of one partition's coin, for the truncated geometric strategy.
     """
@@ -86,42 +86,42 @@ class StagePlan:
     choices: StageChoices
     mechanisms: tuple[MechanismRecord, ...]
     statement: FrozenMapping[Any] = FrozenMapping({})
-    """What the whole plan costs and how it is named, as JSON values: for the manifest."""
+    """Cost and name of the whole plan, as JSON values: for the manifest."""
     payment: Payment | None = dataclasses.field(default=None, compare=False)
     """The run that pays for it: no part of what it is."""
     reads: Reads = dataclasses.field(kw_only=True)
-    """What its rows are."""
+    """The rows that it reads."""
     coarser: tuple["StagePlan", ...] = ()
-    """Of a rollup: the levels above this one, which is the finest, from the coarsest."""
+    """For a rollup: the levels above this one, which is the finest, from the coarsest."""
 
     @property
     def levels(self) -> tuple["StagePlan", ...]:
-        """Of a rollup: all levels, from the coarsest; else itself."""
+        """Return all levels of a rollup, from the coarsest; for other stages only itself."""
         return (*self.coarser, self)
 
     def basis(self, metric: Metric) -> Basis:
-        """The basis in which the sums of a metric are taken."""
+        """Return the basis in which the sums of a metric are taken."""
         return basis_of(metric, self.query, self.choices.centred)
 
     @property
     def threshold_users(self) -> float | None:
-        """The noisy number of users from which a partition is kept; None where there is no such number."""
+        """Return the noisy number of users from which a partition is kept; None where there is no such number."""
         if self.selection is None or self.selection.noise is None or self.selection.strategy == "weighted_gaussian":
             return None
         return self.selection.threshold * self.selection.noise.unit
 
     @property
     def kind(self) -> StageKind:
-        """Whether it releases aggregates, chooses the best partitions, or trains."""
+        """Return its kind: it releases aggregates, chooses the best partitions, or trains."""
         return kind_of(self.query)
 
     @property
     def sums(self) -> tuple[ClippedVectors, ...]:
-        """What training sums up in it."""
+        """Return the vector sums that training releases in it."""
         return tuple(self.kind.sums({statistic.name: statistic for statistic in self.statistics}).values())
 
     def calibration(self, place: int) -> Calibration:
-        """What was settled about a statistic with noise.
+        """Return the calibration of a statistic with noise.
 
         Args:
             place: of the statistic among `statistics`.
@@ -132,11 +132,11 @@ class StagePlan:
 
     @property
     def windows(self) -> Windows | None:
-        """The windows of event time whose start and end its rows have as columns."""
+        """Return the windows of event time whose start and end its rows have as columns."""
         return self.reads.windows if isinstance(self.reads, Rows) else None
 
     def output_schema(self, types: pa.Schema | Mapping[str, pa.DataType | str]) -> pa.Schema:
-        """The columns of the released table: partition columns, then the values and standard deviations of each metric.
+        """Return the columns of the released table: partition columns, then the values and standard deviations of each metric.
 
         Args:
             types: of the input's columns, of which those that partition are looked up: a schema, or types by name.
@@ -163,7 +163,7 @@ class StagePlan:
 
     @property
     def half_keep_users(self) -> float | None:
-        """How many users a partition needs to be kept with probability 1/2 (weighted: users with all their partitions)."""
+        """Return how many users a partition needs to be kept with probability 1/2 (weighted: users with all their partitions)."""
         if self.selection is None:
             return None
         if self.selection.noise is None:
@@ -176,7 +176,7 @@ class StagePlan:
 
 
 def basis_of(metric: Metric, query: Query, centred: tuple[tuple[str, float, float], ...]) -> Basis:
-    """The basis of a metric: its family's, nullable if any metric of the family says so; its own where it has no family."""
+    """Return the basis of a metric: its family's, nullable if any metric of the family is; its own if it has no family."""
     family = [m for m in query.metrics.values() if m.family == metric.family and metric.family is not None] or [metric]
     declared = [getattr(m, "nullable", None) for m in family]
     nullable = True in declared or not any(d is False for d in declared)
@@ -185,7 +185,7 @@ def basis_of(metric: Metric, query: Query, centred: tuple[tuple[str, float, floa
 
 @functools.lru_cache(maxsize=1024)
 def noisy_statistics(query: Query, centred: tuple[tuple[str, float, float], ...]) -> FrozenMapping[float]:
-    """The statistics that metrics need, by name, with the weights that the metrics give them."""
+    """Return the statistics that metrics need, by name, with the weights that the metrics give them."""
     weights: dict[str, float] = {}
     for _, metric in query.sorted_metrics:
         needed = metric.statistics(basis_of(metric, query, centred))
@@ -196,7 +196,7 @@ def noisy_statistics(query: Query, centred: tuple[tuple[str, float, float], ...]
 
 @functools.lru_cache(maxsize=1024)
 def released_statistics(query: Query, centred: tuple[tuple[str, float, float], ...]) -> FrozenMapping[Statistic]:
-    """The statistics that metrics need, by name, in an order that does not depend on the order of the metrics."""
+    """Return the statistics that metrics need, by name, in an order that does not depend on the order of the metrics."""
     return FrozenMapping(
         {
             statistic.name: statistic
@@ -207,18 +207,18 @@ def released_statistics(query: Query, centred: tuple[tuple[str, float, float], .
 
 
 def fixed_statistic(metric: Metric) -> Statistic:
-    """The one statistic of a metric that asks for a noise level; no basis of its is centred."""
+    """Return the one statistic of a metric that asks for a noise level; no basis of its is centred."""
     return metric.statistics(Basis(centred=False, nullable=True))[0]
 
 
 def fixed_noise(query: Query) -> FrozenMapping[float]:
-    """The standard deviations that metrics ask for, by name of statistic, in units of the statistic."""
-    asked = (metric for metric in query.metrics.values() if metric.stddev is not None)
-    return FrozenMapping({fixed_statistic(metric).name: metric.stddev or 0.0 for metric in asked})
+    """Return the standard deviations that metrics ask for, by name of statistic, in units of the statistic."""
+    with_stddev = (metric for metric in query.metrics.values() if metric.stddev is not None)
+    return FrozenMapping({fixed_statistic(metric).name: metric.stddev or 0.0 for metric in with_stddev})
 
 
 def shape_of(statistic: Statistic, query: Query) -> Shape:
-    """How far one unit of this query moves a statistic."""
+    """Return how far one unit of this query moves a statistic."""
     bounds = query.bounds
     shape = statistic.shape(
         max_partitions=bounds.max_partitions,
@@ -235,7 +235,7 @@ def shape_of(statistic: Statistic, query: Query) -> Shape:
 def build_stage(
     name: str, query: Query, choices: StageChoices, scales: Scales, reads: Reads | None = None
 ) -> StagePlan:
-    """The stage that a query, the choices of calibration and the plan's two noise scales determine.
+    """Return the stage that a query, the choices of calibration and the plan's two noise scales determine.
 
     Args:
         reads: what its rows are; left out, those of the stage of this name.
@@ -265,7 +265,7 @@ def build_stage(
 
 
 def _refuse_misfit(query: Query, choices: StageChoices, released: Mapping[str, Statistic]) -> None:
-    """Choices may have been stored: they must be such as calibration makes for this very query."""
+    """Refuse stored choices that calibration would not make for this query."""
     laws = {key: choice.law for key, choice in choices.noises.items()}
     own = {metric.family for metric in query.metrics.values() if metric.stddev is not None}
     fits = kind_of(query).fits(choices, released) and not own & set(choices.centred)
@@ -279,27 +279,27 @@ def _refuse_misfit(query: Query, choices: StageChoices, released: Mapping[str, S
 
 @functools.lru_cache(maxsize=1024)
 def auto_statistics(query: Query, centred: tuple[tuple[str, float, float], ...]) -> frozenset[str]:
-    """The statistics whose lattice depends on bounds that are not chosen yet."""
+    """Return the statistics whose lattice depends on bounds that are not chosen yet."""
     needed = ((m, m.statistics(basis_of(m, query, centred))) for m in query.metrics.values() if m.auto)
     return frozenset(s.name for _, statistics in needed for s in statistics if s.lattice is not None)
 
 
 def records(name: str, query: Query, choices: StageChoices, scales: Scales) -> list[MechanismRecord]:
-    """The mechanism records of a stage: all that one privacy unit can change in what it releases."""
+    """Return the mechanism records of a stage: all that one privacy unit can change in what it releases."""
     released = released_statistics(query, choices.centred)
-    made = []
+    records = []
     for key, choice in choices.noises.items():
         statistic = released.get(key) or (WEIGHTS if choices.strategy == "weighted_gaussian" else UNITS)
         settled = _calibration(key, statistic, query, choices, _noise(statistic, query, choice, scales))
-        made.append(mechanism_of(statistic).record(name, key, settled))
+        records.append(mechanism_of(statistic).record(name, key, settled))
     if choices.strategy is not None:
         epsilon, delta = choices.selection_epsilon, choices.selection_delta
-        made.append(kind_of(query).decision_record(name, choices.strategy, epsilon, delta))
-    return [grouped(record, query) for record in made]
+        records.append(kind_of(query).decision_record(name, choices.strategy, epsilon, delta))
+    return [grouped(record, query) for record in records]
 
 
 def _calibration(key: str, statistic: Statistic, query: Query, choices: StageChoices, noise: Noise) -> Calibration:
-    """What was settled about a statistic, or about the one that selection alone compares, under its key."""
+    """Return the calibration of a statistic, or of the one that selection alone compares, under its key."""
     choice = choices.noises[key]
     return Calibration(
         statistic=statistic,
@@ -316,22 +316,25 @@ def _calibration(key: str, statistic: Statistic, query: Query, choices: StageCho
 
 
 def _whole_units(statistic: Statistic, query: Query) -> Shape | None:
-    """The shape of a statistic; None of weights, of which an L2 norm is bounded."""
+    """Return the shape of a statistic; None for weights, which have a bounded L2 norm."""
     return None if statistic == WEIGHTS else shape_of(statistic, query)
 
 
 def grouped(record: MechanismRecord, query: Query) -> MechanismRecord:
-    """The record with the group of units that the query reads."""
+    """Return the record with the group of units that the query reads."""
     return record if query.group is None else dataclasses.replace(record, group=query.group)
 
 
 def _noise(statistic: Statistic, query: Query, choice: Choice, scales: Scales) -> Noise:
-    """The noise of a statistic, on a lattice where its unit of change is at most `choice.steps` steps, or as it was asked for."""
+    """Return the noise of a statistic.
+
+    One unit of change is at most `choice.steps` steps of its lattice, unless a metric asks for a noise level.
+    """
     unit = mechanism_of(statistic).unit(_whole_units(statistic, query))
     scale = scales.gaussian_scale if choice.law == "gaussian" else scales.laplace_scale
-    step, asked = choice.step(unit), fixed_noise(query).get(statistic.name)
-    if asked is not None:
-        spread = asked / statistic.fine_step / (1.0 if choice.law == "gaussian" else math.sqrt(2))
+    step, stddev = choice.step(unit), fixed_noise(query).get(statistic.name)
+    if stddev is not None:
+        spread = stddev / statistic.fine_step / (1.0 if choice.law == "gaussian" else math.sqrt(2))
         step = min(unit, max(1, round(spread / FIXED_SCALE)))
         scale = Fraction(max(1, round(spread / step * 64)), 64)
     law: Law = RoundedGaussian(scale) if choice.law == "gaussian" else FlooredLaplace(scale)

@@ -1,4 +1,4 @@
-"""What calibration decided about a stage, in integers: with the query it determines the stage.
+"""Decisions of calibration about a stage, in integers: together with the query they determine the stage.
 
 In: a strategy, a law and a number of steps for each noisy statistic. Out: frozen values that a plan stores and a ledger keeps.
 Not covered: how they are found (planning.choose, planning.noise_levels.integer_noise) and what they mean (planning.stage).
@@ -13,7 +13,7 @@ from dp_pipelines.frozen import FrozenMapping
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Choice:
-    """What calibration decided about one noisy statistic.
+    """The decisions of calibration about one noisy statistic.
 
     Args:
         law: `laplace` or `gaussian`.
@@ -28,11 +28,11 @@ class Choice:
     units: int = 1
 
     def step(self, unit: int) -> int:
-        """The width of a release step, in fine lattice steps, where one unit of change is `unit` of these."""
+        """Return the width of a release step, in fine lattice steps, where one unit of change is `unit` of these."""
         return -(-unit * self.units // self.steps)
 
     def to_json(self) -> dict[str, str | int]:
-        """The choice as a plan stores it; those of 0.1.0 have no `units`."""
+        """Return the choice as a plan stores it; those of 0.1.0 have no `units`."""
         fields = dataclasses.asdict(self)
         if self.units == 1:
             del fields["units"]
@@ -41,7 +41,7 @@ class Choice:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StageChoices:
-    """What calibration decided about a stage; with the query it determines the stage.
+    """The decisions of calibration about a stage; together with the query they determine it.
 
     Args:
         strategy: how partitions are selected: `truncated_geometric`, `laplace`, `gaussian`, `weighted_gaussian`, or None for
@@ -71,10 +71,10 @@ class Scales(Protocol):
 
     @property
     def gaussian_scale(self) -> Fraction:
-        """The standard deviation, before rounding, in release steps."""
+        """Return the standard deviation, before rounding, in release steps."""
         ...
 
     @property
     def laplace_scale(self) -> Fraction:
-        """The scale of the Laplace law in release steps."""
+        """Return the scale of the Laplace law in release steps."""
         ...

@@ -1,7 +1,7 @@
 """The three kinds of stage: one that releases aggregates, one that chooses the best partitions, one that trains.
 
-In: a query. Out: what planning must know of its kind: among which laws and strategies it may choose, which statistics are read
-beside those that are released, what its decisions cost. Holds: nothing else in planning asks what kind a stage is of.
+In: a query. Out: the facts about its kind that planning needs: the possible laws and strategies, statistics that are read
+but not released, the cost of its decisions. Holds: nothing else in planning depends on the kind of a stage.
 Not covered: what is released (dp_pipelines.release) and replayed (dp_pipelines.audit) of each.
 """
 
@@ -24,21 +24,21 @@ Way = tuple[str, str | None]
 
 
 class StageKind(abc.ABC):
-    """What depends on the kind of a stage.
+    """The behaviour that depends on the kind of a stage.
 
     Args:
         query: what the stage asks for.
     """
 
     centres: bool = False
-    """Whether sums may be counted from the middle of their range."""
+    """True if sums may be counted from the middle of their range."""
 
     def __init__(self, query: Query) -> None:
         self.query = query
 
     @abc.abstractmethod
     def ways(self, delta: float) -> Iterator[Way]:
-        """The ways to run it that planning compares.
+        """Return the ways to run it that planning compares.
 
         Args:
             delta: of the plan.
@@ -49,35 +49,35 @@ class StageKind(abc.ABC):
 
     @property
     def one_law(self) -> bool:
-        """Whether all noise is Gaussian: what one unit moves is spread over many counts, or over the levels of a rollup."""
+        """Return True if all noise is Gaussian. One unit moves many counts, or levels of a rollup, so only L2 noise pays off."""
         return self.query.group is not None or self.query.level is not None
 
     @property
     def coins(self) -> int:
-        """How many coins or choices depend on one unit."""
+        """Return how many coins or choices depend on one unit."""
         return self.query.bounds.max_partitions
 
     @property
     def coin_weights(self) -> dict[str, float]:
-        """The weight of its choices beside that of its statistics, as `coin`; none where selection flips the coins."""
+        """Return the weight of its choices relative to its statistics, as `coin`; empty if selection flips the coins."""
         return {}
 
     @property
     def compared(self) -> dict[str, Statistic]:
-        """Statistics that are compared and not released, by name."""
+        """Return statistics that are compared and not released, by name."""
         return {}
 
     def sums(self, released: Mapping[str, Statistic]) -> dict[str, ClippedVectors]:
-        """What training sums up, of these statistics."""
+        """Return the vector sums of training among these statistics."""
         return {}
 
     @abc.abstractmethod
     def fits(self, choices: StageChoices, released: Mapping[str, Statistic]) -> bool:
-        """Whether choices are such as calibration makes for this kind: strategy, noises and what selection takes."""
+        """Return True if choices have the form that calibration makes for this kind: strategy, noises, selection parameters."""
 
     @abc.abstractmethod
     def decision_record(self, stage: str, strategy: str, epsilon: float, delta: float) -> MechanismRecord:
-        """The record of what decisions cost beside the noise that they compare: coins or choices, or the chance to fail.
+        """Return the record of decisions besides the noise that they compare: coins or choices, or the chance to fail.
 
         Args:
             stage: its name.
@@ -158,7 +158,7 @@ class BestKind(StageKind):
 
     @property
     def choice(self) -> BestChoice:
-        """What is chosen, and how."""
+        """Return the choice of the best partitions."""
         best = self.query.best
         assert best is not None
         rows = self.query.bounds.max_rows_per_partition
@@ -166,7 +166,7 @@ class BestKind(StageKind):
 
     @property
     def candidates(self) -> int:
-        """How many partitions are chosen from."""
+        """Return the number of partitions that are chosen from."""
         assert isinstance(self.query.partitions, PublicPartitions)
         return self.query.partitions.count
 
@@ -209,7 +209,7 @@ class TrainingKind(AggregateKind):
 
 
 def kind_of(query: Query) -> StageKind:
-    """The kind of the stage of a query.
+    """Return the kind of the stage of a query.
 
     >>> from dp_pipelines import ContributionBounds, Count, PrivatePartitions
     >>> type(kind_of(Query(privacy_unit="customer", partition_by="region", metrics={"orders": Count()},

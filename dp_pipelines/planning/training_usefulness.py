@@ -1,4 +1,4 @@
-"""What a train stage is good for, before a row is read: how wide the bar of its AUC will be, what examples cost.
+"""The expected precision of a train stage, before a row is read: the width of the error bar of its AUC, the cost of examples.
 
 In: calibrated stages, the task, where declared a guess about the number of units and the share of true examples. Out: JSON
 values. Holds: public numbers alone. Not covered: how good the model will be; what bins hide of the AUC; bars of other measures.
@@ -23,7 +23,7 @@ from dp_pipelines.query.models.pate_model import PateModel
 from dp_pipelines.query.train_model import BinaryLabel, EvaluationGroups, TrainModel
 
 TYPICAL_AUC = 0.75
-"""For which the bar is told: it is not much wider or narrower for others."""
+"""The AUC for which the error bar is computed: it is not much wider or narrower for others."""
 
 REACH = NORMAL_POINT
 """Standard deviations of a bar that holds 95 times out of 100."""
@@ -33,29 +33,29 @@ FEW = 4.0
 
 
 def of_task(name: str, task: TrainModel, stages: Mapping[str, StagePlan], expect: Expectation | None) -> dict[str, Any]:
-    """What is told of a train stage beside its noise.
+    """Describe the usefulness of a train stage, in addition to its noise.
 
     Args:
         name: of the stage.
-        task: what is learnt.
+        task: of the model.
         stages: all parts of the plan, calibrated.
         expect: a guess about the number of units.
     """
     counts = stages[training_parts.evaluation_of(name)]
     sized = training_parts.users_of(name) in stages
-    told = {
+    entry = {
         "cost_of_examples": cost_of_examples(stages[training_parts.users_of(name)], task) if sized else None,
         "expected_auc": expected_auc(counts, task, expect),
     }
     if isinstance(task, PateModel):
-        told["votes"] = votes_usefulness.of_votes(name, task, stages, expect)
+        entry["votes"] = votes_usefulness.of_votes(name, task, stages, expect)
     return (
-        told if task.evaluation_by is None else {**told, "evaluation_by": price_of_groups(counts, task.evaluation_by)}
+        entry if task.evaluation_by is None else {**entry, "evaluation_by": price_of_groups(counts, task.evaluation_by)}
     )
 
 
 def price_of_groups(cells: StagePlan, by: EvaluationGroups) -> dict[str, Any]:
-    """What it costs the figures of a model that each group of examples is counted by itself.
+    """Describe the cost for a model's figures of counting each group of examples separately.
 
     Args:
         cells: the stage that counts held-out examples.
@@ -79,11 +79,11 @@ def price_of_groups(cells: StagePlan, by: EvaluationGroups) -> dict[str, Any]:
 
 
 def cost_of_examples(sizes: StagePlan, task: TrainModel) -> dict[str, Any] | None:
-    """What it costs a train stage that a unit may have several examples; None where it may have one.
+    """Describe the cost of several examples per unit for a train stage; None if a unit may have only one.
 
     Args:
         sizes: the stage that counts training units and their examples.
-        task: what is learnt.
+        task: of the model.
     """
     most = task.max_examples_per_unit
     (stddev,) = [n.stddev for s, n in zip(sizes.statistics, sizes.noises, strict=True) if s == ROWS and n is not None]
@@ -97,11 +97,11 @@ def cost_of_examples(sizes: StagePlan, task: TrainModel) -> dict[str, Any] | Non
 
 
 def expected_auc(cells: StagePlan, task: TrainModel, expect: Expectation | None) -> dict[str, Any] | None:
-    """Half the width of the error bars of an AUC of .75; None for labels without an AUC.
+    """Return half the width of the error bars of an AUC of .75; None for labels without an AUC.
 
     Args:
         cells: the stage that counts held-out examples.
-        task: what is learnt.
+        task: of the model.
         expect: a guess about the number of units, without which both bars are None, and about the share of true examples, without
             which half of them are taken to be true.
     """
@@ -136,7 +136,7 @@ def expected_auc(cells: StagePlan, task: TrainModel, expect: Expectation | None)
 
 
 def auc_noise(stddev: float, cells: int, false: float, true: float, auc: float) -> float:
-    """The standard deviation of an AUC that the noise of counts makes.
+    """Return the standard deviation of an AUC that the noise of counts makes.
 
     Args:
         stddev: of the noise of a count.
@@ -152,7 +152,7 @@ def auc_noise(stddev: float, cells: int, false: float, true: float, auc: float) 
 
 
 def auc_sampling(false: float, true: float, auc: float) -> float:
-    """The standard deviation of an AUC that the choice of examples makes.
+    """Return the standard deviation of an AUC that the choice of examples makes.
 
     Args:
         false, true: how many examples there are.

@@ -16,7 +16,7 @@ from dp_pipelines.query.range_columns import range_columns
 from dp_pipelines.query.row_unit import is_row_unit
 
 MEASURED = Kept(share=0.02, each_metric=True)
-"""What a message proposes."""
+"""The setting that a message proposes."""
 
 WRITTEN = "kept: {share: 0.02, each_metric: true}"
 """The same as a job file says it."""

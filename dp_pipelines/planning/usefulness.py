@@ -1,4 +1,4 @@
-"""What a plan is good for, in words, before a row is read: from which size of a group on each number can be used.
+"""The usefulness of a plan in words, before a row is read: from which size of a group on each number can be used.
 
 In: a calibrated stage; where declared, a guess about a typical partition; all records of a plan. Out: JSON values. Holds: public
 numbers alone; every statement is computed from the calibrated noise by the metric's own method (`metrics.good_from`). Not
@@ -48,18 +48,20 @@ def add_to(described: dict[str, Any], stage: StagePlan, expect: "Expectation | N
         stage: calibrated.
         expect: about a typical partition.
     """
-    said = statements(stage)
+    lines = statements(stage)
     for name, metric in stage.query.metrics.items():
         entry = described["metrics"][name]
-        entry["good_from"] = [_to_json(one) for one in said[name]]
-        if not said[name] and (reason := _left_out(metric, stage)):
+        entry["good_from"] = [_to_json(one) for one in lines[name]]
+        if not lines[name] and (reason := _left_out(metric, stage)):
             entry["good_from_left_out"] = reason
-    if warning := _warning(said, stage, expect):
+    if warning := _warning(lines, stage, expect):
         described["mostly_noise"] = warning
 
 
 def statements(stage: StagePlan) -> dict[str, tuple[GoodFrom, ...]]:
-    """What each metric of a stage says of itself, by name.
+    """Return the statements of each metric of a stage, by name.
+
+    If the run chooses a bound, the noise that grows with it is unknown, so metrics with such noise have no statements.
 
     A bound that the run chooses leaves the noise open that grows with it, so that of such metrics nothing is said.
     """
@@ -80,7 +82,7 @@ def without_each(
     delta: float,
     runs: int,
 ) -> dict[str, float]:
-    """By stage, about which part of their noise the others would have in a plan without it, under the same budget.
+    """Estimate, by stage, which part of their noise the others would have in a plan without it, under the same budget.
 
     The noise of all records that remain is made smaller together until they cost what all records do, by the rough account
     (`accounting.estimate`), which takes milliseconds. A stage is left out where nothing is left that could have less noise.
@@ -108,8 +110,8 @@ def without_each(
         left_out = places[name]
         if all_noisy == sum(noisy[place] for place in left_out):
             continue
-        gone = (mechanisms[place].group for place in left_out)
-        remaining = groups - collections.Counter(group for group in gone if group is not None)
+        removed = (mechanisms[place].group for place in left_out)
+        remaining = groups - collections.Counter(group for group in removed if group is not None)
         of_groups = []
         for group in remaining or (None,):
             if group not in costs:
@@ -125,7 +127,7 @@ def without_each(
 
 
 class _Costs:
-    """What the mechanisms that one unit meets cost at noise levels, about, without those of some stage.
+    """Approximate costs, at noise levels, of the mechanisms that one unit meets, without those of some stage.
 
     Args:
         members: places of these mechanisms among all.
@@ -160,8 +162,8 @@ class _Costs:
             left_out: places of mechanisms among all.
         """
         if self._sampled - set(left_out):
-            terms, scaled, gone = self._terms, self._scaled, set(left_out)
-            left = [n for n in self._members if n not in gone]
+            terms, scaled, removed = self._terms, self._scaled, set(left_out)
+            left = [n for n in self._members if n not in removed]
             return lambda level: rough(
                 [terms[n].at(level if scaled[n] else 1.0) for n in left], self._delta, runs=self._runs
             )
@@ -226,7 +228,7 @@ def _left_out(metric: Metric, stage: StagePlan) -> str:
 def _warning(
     said: Mapping[str, tuple[GoodFrom, ...]], stage: StagePlan, expect: "Expectation | None"
 ) -> dict[str, Any] | None:
-    """Which metrics will tell next to nothing: in a typical group, or, where nobody says what is typical, in any usual one."""
+    """Return a warning about metrics that are mostly noise: in a typical group, or in any usual one if nothing is declared."""
     guessed = {"rows": expect.rows_per_partition, "users": expect.users} if expect is not None else {}
     told, in_typical = {}, False
     for name, of_metric in said.items():

@@ -1,7 +1,7 @@
-"""What votes of teachers are good for, before a row is read: their noise, and from which majority on an answer is right.
+"""The usefulness of teachers' votes, before a row is read: their noise, and the majority from which an answer is right.
 
 In: calibrated stages of tests and answers, the task, where declared a guess about the number of units. Out: JSON values. Holds:
-public numbers alone; nothing here knows how teachers vote, so nobody is told how many examples will be answered. Not covered: how
+public numbers alone; nothing here knows how teachers vote, so the number of answered examples is not predicted. Not covered: how
 good a student becomes of its answers.
 """
 
@@ -21,15 +21,15 @@ from dp_pipelines.query.expectation import Expectation
 from dp_pipelines.query.models.pate_model import PateModel
 
 RIGHT = 0.95
-"""How often an answer is to be that of the majority."""
+"""The required probability that an answer is that of the majority."""
 
 
 def of_votes(name: str, task: PateModel, stages: Mapping[str, StagePlan], expect: Expectation | None) -> dict[str, Any]:
-    """What is told of the votes of a stage.
+    """Describe the votes of a stage.
 
     Args:
         name: of the stage.
-        task: what is learnt.
+        task: of the model.
         stages: all parts of the plan, calibrated.
         expect: a guess about the number of units.
     """
@@ -53,7 +53,7 @@ def of_votes(name: str, task: PateModel, stages: Mapping[str, StagePlan], expect
 
 
 def lead(stddev: float, classes: int) -> float:
-    """How many votes the first class must be ahead of each other one, to be the answer 95 times out of 100.
+    """Return how many votes the first class must be ahead of each other one to be the answer 95 times out of 100.
 
     Args:
         stddev: of the noise of each count.
@@ -66,7 +66,7 @@ def lead(stddev: float, classes: int) -> float:
 
 
 def _words(task: PateModel, tests: float, answers: float, ahead: float) -> list[str]:
-    """The price, and from when on answers are right."""
+    """Return in words the price, and the lead from which answers are right."""
     steps = task.steps
     right = f"the first class is {ahead:,.0f} votes ahead of each other"
     if task.classes == 2:
@@ -85,23 +85,23 @@ def _words(task: PateModel, tests: float, answers: float, ahead: float) -> list[
 
 
 def _hints(task: PateModel, ahead: float, expect: Expectation | None) -> "list[str]":
-    """What looks wrong by public numbers alone."""
-    steps, found = task.steps, list[str]()
+    """Return hints about settings that look wrong by public numbers alone."""
+    steps, hints = task.steps, list[str]()
     if ahead > steps.teachers:
-        found.append(
+        hints.append(
             f"not even votes that all agree outweigh this noise: use fewer answers than {steps.answers:,}, more teachers than "
             f"{steps.teachers:,}, or a larger budget"
         )
     if expect is not None and expect.units is not None:
         each = expect.units * (1 - task.held_out) / steps.teachers
         if each < 1:
-            found.append(
+            hints.append(
                 f"there are more teachers than units to learn from: {steps.teachers:,} for about "
                 f"{expect.units * (1 - task.held_out):,.0f}; most of them learn nothing and vote all the same"
             )
         elif each < FEW:
-            found.append(f"a teacher learns from about {each:,.0f} units: with fewer teachers each would know more")
-    return found
+            hints.append(f"a teacher learns from about {each:,.0f} units: with fewer teachers each would know more")
+    return hints
 
 
 FEW = 10

@@ -1,1 +1,1 @@
-"""What is asked: one release of metrics over partitions, or a model to be trained."""
+"""Queries and their parts: a release of metrics over partitions, or a model to be trained."""

@@ -1,7 +1,7 @@
-"""`Best`: which of some public partitions have the largest value of a statistic, without the values.
+"""`Best`: the choice of the public partitions with the largest value of a statistic, without publishing the values.
 
-In: how many, by what, how. Out: a frozen description, validated. Holds: a statistic is one whole number for each partition, which
-noise of a choice stands for; nothing of it is published. Not covered: partitions that are not public (a `Top` of released values
+In: how many, by which statistic, how. Out: a validated, frozen description. Holds: a statistic is a whole number per partition;
+only the choice depends on it, nothing of it is published. Not covered: partitions that are not public (a `Top` of released values
 serves there); what it costs (`dp_pipelines.mechanisms.best_choice`).
 """
 
@@ -16,7 +16,7 @@ from dp_pipelines.metrics.counts import Count, PrivacyIdCount
 from dp_pipelines.selection.exponential import MOST_CANDIDATES, Choosing
 
 RANK = "rank"
-"""The column that is published beside the keys: 1 for the partition that was chosen first."""
+"""The published column with the order of choice: 1 for the partition that was chosen first."""
 
 MOST_CHOICES = 1000
 
@@ -25,7 +25,7 @@ SHORT: dict[str, Metric] = {"users": PrivacyIdCount(), "rows": Count()}
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Best:
-    """Of public partitions the k with the largest value of one statistic are published, in order, without the values.
+    """The k public partitions with the largest value of one statistic are published, in order, without the values.
 
     Against a `Top` of noisy values it costs as much however many partitions there are, and noise grows with k instead; it
     publishes less.
@@ -70,17 +70,17 @@ class Best:
 
     @property
     def metric(self) -> Metric:
-        """What is compared."""
+        """Return the metric that is compared."""
         assert isinstance(self.by, Metric)
         return self.by
 
     @property
     def statistic(self) -> Statistic:
-        """The statistic that is compared."""
+        """Return the statistic that is compared."""
         return _statistics(self.metric)[0]
 
     def check(self, candidates: int) -> None:
-        """Refuse a number of candidates that cannot be chosen from.
+        """Refuse a number of candidates from which the best cannot be chosen.
 
         Raises:
             RequestError: there are fewer than k, or more than a million.

@@ -1,4 +1,4 @@
-"""Arms of a test: which of a stage's partitions are compared with which, and by which of its metrics.
+"""Comparisons of the arms of a test: which partitions are compared with which, and by which metrics.
 
 In: names and numbers that the owner of the job declares. Out: a frozen declaration, and the metrics that it compares. Holds:
 nothing here depends on data. Not covered: which sums that takes (`plan_stages.arm_moments`) and what is computed from them
@@ -17,19 +17,19 @@ from dp_pipelines.metrics.base import Metric
 from dp_pipelines.metrics.unit_moments import UnitProducts
 
 MOST_ARMS = 100
-"""Arms of one stage."""
+"""The most arms of one stage."""
 
 MOST_COMPARED = 50
-"""Metrics of one stage that are compared."""
+"""The most compared metrics of one stage."""
 
 Intervals = Literal["population", "noise"]
-"""What intervals cover: what the whole population would show, or what these very units do."""
+"""The number that intervals cover: that of the whole population, or that of exactly these units."""
 
 METRIC = "metric"
-"""The column of a comparison that says by which metric."""
+"""The column of a comparison with the name of the metric."""
 
 QUOTIENT = " / "
-"""What stands between the two metrics of a quotient."""
+"""The text between the two metrics of a quotient."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -48,7 +48,7 @@ class Compared:
 
     @property
     def totals(self) -> tuple[Statistic, ...]:
-        """All totals of a unit that it takes."""
+        """Return all totals of a unit that the comparison needs."""
         return (self.above,) if self.below is None else (self.above, self.below)
 
 
@@ -98,7 +98,7 @@ class Compare:
         metrics: Mapping[str, Metric],
         rows: int,
     ) -> None:
-        """Refuse what the stage cannot compare.
+        """Refuse a comparison that the stage cannot make.
 
         Args:
             columns: by which it partitions.
@@ -134,7 +134,7 @@ class Compare:
                 UnitProducts(factors=(first, second), rows=rows)
 
     def compared(self, metrics: Mapping[str, Metric]) -> tuple[Compared, ...]:
-        """What is compared.
+        """Return the comparisons, one for each declared metric or quotient.
 
         Args:
             metrics: of the stage.
@@ -152,8 +152,8 @@ class Compare:
         totals = [_totals(part, metrics) for part in parts]
         if len(parts) == 1:
             return Compared(name=name, above=totals[0][0], below=totals[0][1] if len(totals[0]) == 2 else None)
-        for part, found in zip(parts, totals, strict=True):
-            if len(found) != 1:
+        for part, statistics in zip(parts, totals, strict=True):
+            if len(statistics) != 1:
                 message = f"divide by or into {part!r}, which is a quotient already"
                 raise RequestError(field="compare.metrics", message=message, hint="name counts and sums")
         if totals[0] == totals[1]:
@@ -163,10 +163,10 @@ class Compare:
 
 
 def number_columns(intervals: Intervals) -> tuple[str, ...]:
-    """The columns of numbers of a comparison: the two values, their difference and their ratio, each with its interval.
+    """Return the columns of numbers of a comparison: the two values, their difference and their ratio, each with its interval.
 
     Args:
-        intervals: what they cover. Those of the noise alone are named so.
+        intervals: see `Intervals`. Columns of intervals for the noise alone have `noise` in their names.
 
     >>> number_columns("noise")[3:5]
     ('difference_noise_low', 'difference_noise_high')
@@ -177,7 +177,11 @@ def number_columns(intervals: Intervals) -> tuple[str, ...]:
 
 
 def arm_of(value: Any, arms: Sequence[Any]) -> int | None:
-    """The place of an arm in a list; as it is written, where the list has values of the column's type. None: it is not there.
+    """Return the position of an arm in a list, or None. A text matches a value of another type that is written the same.
+
+    Args:
+        value: the arm.
+        arms: values of the column's type.
 
     >>> arm_of("A", ["A", "B"]), arm_of("7", [7, 8]), arm_of("C", ["A", "B"])
     (0, 0, None)
@@ -196,9 +200,9 @@ def _totals(name: str, metrics: Mapping[str, Metric]) -> tuple[Statistic, ...]:
     if metric.auto or metric.scale is not None:
         message = f"name {name!r}, whose bounds are no numbers"
         raise RequestError(field="compare.metrics", message=message, hint="write its bounds as numbers")
-    found = metric.totals
-    if not found:
+    totals = metric.totals
+    if not totals:
         message = f"name {name!r}, a {metric.kind or 'metric'}, which is no total or mean of what units add"
         hint = "name a count, a sum or a mean; for a share of units, a sum of a column of 0 and 1"
         raise RequestError(field="compare.metrics", message=message, hint=hint)
-    return found
+    return totals

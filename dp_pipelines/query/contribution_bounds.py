@@ -1,4 +1,4 @@
-"""How much one privacy unit may contribute: the numbers from which every sensitivity follows.
+"""Contribution bounds of one privacy unit: the numbers from which every sensitivity follows.
 
 In: numbers that the owner of the job declares. Out: a frozen description, validated at once. Holds: nothing here depends on data.
 Not covered: how rows above the bounds are dropped (`dp_pipelines.kernels.bounding`), and the sensitivities
@@ -22,7 +22,7 @@ ContributionBound = Annotated[int, checks.Whole(low=1, high=LARGEST_BOUND)]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ContributionBounds:
-    """How much one privacy unit may contribute; what is above is dropped by a keyed hash, not by order.
+    """The most that one privacy unit may contribute. Rows above it are dropped by a keyed hash, not by order.
 
     Args:
         max_partitions_contributed: partitions of one unit that are kept (L0); `auto` has it chosen among `partition_candidates`
@@ -32,8 +32,8 @@ class ContributionBounds:
             looks at rows; not needed for `PrivacyIdCount` and for sums clipped per partition. `auto` has it chosen among
             `row_candidates` from a second histogram, together with the bound on partitions where that is `auto` too.
         max_contributions: rows of one unit in all, instead of the two above.
-        partition_candidates: where `max_partitions_contributed` is `auto`, what it may be: rising whole numbers that do not come
-            from the data. Beside `max_contributions_per_partition: auto` they are the powers of 2 up to 64 if left out.
+        partition_candidates: if `max_partitions_contributed` is `auto`, its possible values: rising whole numbers that do not
+            come from the data. With `max_contributions_per_partition: auto` they are the powers of 2 up to 64 if left out.
         row_candidates: likewise, where `max_contributions_per_partition` is `auto`; the powers of 2 up to 64 if left out.
 
     >>> ContributionBounds(max_partitions_contributed=8, max_contributions_per_partition=3).max_partitions
@@ -80,7 +80,7 @@ class ContributionBounds:
             )
 
     def check_partitions(self) -> None:
-        """Refuse bounds that do not say in how many partitions one unit can be seen, as all but a total's must.
+        """Refuse bounds without a number of partitions of one unit. Only a total needs none.
 
         Raises:
             RequestError: as said.
@@ -94,7 +94,7 @@ class ContributionBounds:
             )
 
     def over_everything(self) -> "ContributionBounds":
-        """The same for one partition that holds all rows.
+        """Return the same bounds for one partition that holds all rows.
 
         Raises:
             RequestError: a bound on partitions other than 1 was declared.
@@ -114,7 +114,7 @@ class ContributionBounds:
         )
 
     def without_rows(self) -> "ContributionBounds":
-        """The same where no metric looks at rows: a bound on them that a run would choose is not needed.
+        """Return the same bounds without a chosen bound on rows, if no metric looks at rows.
 
         >>> both = ContributionBounds(max_partitions_contributed="auto", max_contributions_per_partition="auto")
         >>> both.without_rows().auto_rows, both.without_rows().candidates
@@ -126,32 +126,32 @@ class ContributionBounds:
 
     @property
     def auto(self) -> bool:
-        """Whether a bound is chosen in a run."""
+        """Return True if a bound is chosen in a run."""
         return self.auto_partitions or self.auto_rows
 
     @property
     def auto_partitions(self) -> bool:
-        """Whether the bound on partitions is chosen in a run."""
+        """Return True if the bound on partitions is chosen in a run."""
         return self.max_partitions_contributed == AUTO
 
     @property
     def auto_rows(self) -> bool:
-        """Whether the bound on rows in a partition is chosen in a run."""
+        """Return True if the bound on rows in a partition is chosen in a run."""
         return self.max_contributions_per_partition == AUTO
 
     @property
     def auto_field(self) -> str:
-        """The name of a bound that is chosen in a run, for messages."""
+        """Return the name of a bound that is chosen in a run, for messages."""
         return partition_bound.NAME if self.auto_partitions else joint_bounds.NAME
 
     @property
     def candidates(self) -> tuple[int, ...]:
-        """What the bound on partitions may be, rising; the one number where it is fixed."""
+        """Return the possible bounds on partitions, rising; the one number if it is fixed."""
         return tuple(self.partition_candidates or (self.max_partitions,))
 
     @property
     def max_partitions(self) -> int:
-        """The most partitions in which one unit can be seen (L0); where it is not chosen yet, the most that it can be."""
+        """Return the most partitions of one unit (L0); the largest candidate if it is not chosen yet."""
         if self.partition_candidates is not None:
             return self.partition_candidates[-1]
         self.check_partitions()
@@ -160,7 +160,7 @@ class ContributionBounds:
         return bound
 
     def choosing(self, partitions: int | None = None, rows: int | None = None) -> "ContributionBounds":
-        """The same with the bounds that were chosen.
+        """Return the same bounds with the chosen numbers in place of `auto`.
 
         Args:
             partitions, rows: None for one that is fixed.
@@ -181,7 +181,10 @@ class ContributionBounds:
 
     @property
     def max_rows_per_partition(self) -> int:
-        """The most rows of one unit in one partition (Linf); 1 where rows do not matter; the most that it can be while open."""
+        """Return the most rows of one unit in one partition (Linf); 1 if rows do not matter.
+
+        If the bound is open, it is the largest candidate.
+        """
         if self.row_candidates is not None:
             return self.row_candidates[-1]
         bound = self.max_contributions or self.max_contributions_per_partition or 1
@@ -190,12 +193,12 @@ class ContributionBounds:
 
     @property
     def max_rows(self) -> int:
-        """The most rows of one unit in all (L1)."""
+        """Return the most rows of one unit in all (L1)."""
         return self.max_contributions or self.max_partitions * self.max_rows_per_partition
 
     @property
     def bounds_rows(self) -> bool:
-        """Whether the number of rows is bounded on purpose, as every metric over rows needs."""
+        """Return True if the number of rows is bounded on purpose, as every metric over rows needs."""
         return self.max_contributions is not None or self.max_contributions_per_partition is not None
 
 

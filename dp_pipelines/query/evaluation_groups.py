@@ -1,4 +1,4 @@
-"""Groups of held-out examples for each of which a model is evaluated by itself.
+"""Groups of held-out examples in which a model is evaluated separately.
 
 In: a column and values that the owner of the job declares. Out: a frozen description, validated at once. Holds: which groups
 there are is public, and each example is in exactly one. Not covered: whether the column exists and has a type that fits
@@ -19,7 +19,7 @@ MOST_GROUPS = 20
 """Declared groups: overall figures of a model add up the noise of all."""
 
 OTHERS = "another or missing"
-"""What the group of all other values and nulls is called."""
+"""The name of the group of all other values and nulls."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -55,10 +55,10 @@ class EvaluationGroups:
                 message=message,
                 hint="leave it out, or rename the value first, in a job file under columns:",
             )
-        told = [value.isoformat() if isinstance(value, datetime.date) else value for value in self.groups]
-        object.__setattr__(self, "groups", distinct(told, field, 1))
+        plain = [value.isoformat() if isinstance(value, datetime.date) else value for value in self.groups]
+        object.__setattr__(self, "groups", distinct(plain, field, 1))
 
     @property
     def count(self) -> int:
-        """How many groups there are: the declared ones, and that of all others."""
+        """Return the number of groups: the declared ones, and that of all others."""
         return len(self.groups) + 1

@@ -59,13 +59,13 @@ class Expectation:
 
     @property
     def typical_arm(self) -> float | None:
-        """Units of a typical partition; where only arms have numbers, their mean."""
+        """Return the units of a typical partition; if only arms have numbers, their mean."""
         if self.users is None and self.arms:
             return sum(self.arms.values()) / len(self.arms)
         return self.users
 
     def units_of(self, arm: str) -> float | None:
-        """Return the units of an arm, None where nothing is declared.
+        """Return the units of an arm; None if nothing is declared.
 
         >>> expect = Expectation(users=500, arms={"B": 40})
         >>> expect.units_of("A"), expect.units_of("B"), Expectation().units_of("A")

@@ -1,4 +1,4 @@
-"""Pairs of features: the cells of both, crossed, are columns of the model too.
+"""Pairs of features: their crossed cells are columns of the model too.
 
 In: names of declared features, two by two. Out: the same as plain tuples; how many columns each pair has. Holds: it follows from
 what is declared; every row has exactly one of a pair's columns, whatever it holds. Not covered: which cell a row is in
@@ -16,33 +16,33 @@ Pair = tuple[str, str]
 
 
 class Crossed(Protocol):
-    """A feature, as a pair sees it."""
+    """A feature that can be crossed with another one."""
 
     @property
     def cells(self) -> int:
-        """How many values of it are told apart."""
+        """Return the number of values that are distinguished."""
         ...
 
     @property
     def hot(self) -> int:
-        """Of how many of its columns every row has exactly one."""
+        """Return the number of columns of which every row has exactly one."""
         ...
 
 
 def checked(pairs: Any, features: Mapping[str, Crossed]) -> tuple[Pair, ...]:
-    """A list of pairs.
+    """Check a list of pairs and return it as tuples.
 
     Args:
         pairs: as they are declared.
         features: by name.
 
     Raises:
-        RequestError: it is no list of pairs of two declared features that differ, or one stands there twice.
+        RequestError: it is not a list of pairs of two different declared features, or a pair occurs twice.
     """
     if not isinstance(pairs, (list, tuple)):
         hint = "write e.g. pairs: [[age, income]]"
         raise RequestError(field="pairs", message="must be a list of pairs of features", hint=hint)
-    found: dict[frozenset[str], Pair] = {}
+    by_members: dict[frozenset[str], Pair] = {}
     for place, pair in enumerate(pairs):
         field = f"pairs.{place}"
         if not isinstance(pair, (list, tuple)) or len(pair) != 2 or not all(isinstance(name, str) for name in pair):
@@ -57,15 +57,15 @@ def checked(pairs: Any, features: Mapping[str, Crossed]) -> tuple[Pair, ...]:
                 raise RequestError(field=field, message=message, hint="give it bins, or leave the pair out")
         if first == second:
             raise RequestError(field=field, message=f"names {first!r} twice", hint="name two features")
-        if frozenset(pair) in found:
+        if frozenset(pair) in by_members:
             message = f"is a pair that stands there already: {first!r} and {second!r}"
             raise RequestError(field=field, message=message, hint="drop one of them: their order says nothing")
-        found[frozenset(pair)] = (first, second)
-    return tuple(found.values())
+        by_members[frozenset(pair)] = (first, second)
+    return tuple(by_members.values())
 
 
 def in_order(pairs: Iterable[Sequence[str]]) -> list[Pair]:
-    """Return pairs in the order that plans and digests of jobs give them: it means nothing, nor does that inside a pair.
+    """Return pairs in the order in which plans and digests of jobs list them. The order has no meaning, nor has that in a pair.
 
     >>> in_order([("weight", "product"), ("store", "product")])
     [('product', 'store'), ('product', 'weight')]
@@ -74,7 +74,11 @@ def in_order(pairs: Iterable[Sequence[str]]) -> list[Pair]:
 
 
 def columns(pairs: Sequence[Pair], features: Mapping[str, Crossed]) -> tuple[int, ...]:
-    """How many columns each pair has: those of its features of which a row has one, multiplied.
+    """Return the number of columns of each pair: the `hot` columns of its features, multiplied.
+
+    Args:
+        pairs: of names of features.
+        features: by name.
 
     >>> from dp_pipelines.query.train_model import Category, Number
     >>> age, income = Category(column="age", categories=["A", "B"]), Number(column="income", min_value=0, max_value=9)

@@ -1,4 +1,4 @@
-"""What a model learns in federated rounds: clients train from the published model, and their clipped updates are summed.
+"""The declaration of a model that is trained in federated rounds: clients send clipped updates, which are summed.
 
 In: names and numbers that the owner of the job declares. Out: frozen descriptions, validated at once. Holds: nothing here depends
 on data; the number by which sums are divided is declared, so the number of clients shows nowhere. Not covered: what a client
@@ -17,10 +17,10 @@ from dp_pipelines.noise.noise_schedule import Schedule
 from dp_pipelines.query.train_model import MLP, LinearModel, PositiveNumber, Steps, TrainModel
 
 MOST_ROUNDS = 1000
-"""Rounds of one model: the state after each is kept."""
+"""The most rounds of one model, since the state after each round is stored."""
 
 LOCAL_RATE = 0.2
-"""Of a client's own steps of federated averaging, where nothing is said (docs/benchmarks/federate.md)."""
+"""The default learning rate of a client's own steps of federated averaging (docs/benchmarks/federate.md)."""
 
 _LINEAR = LinearModel()
 _OF_TRAIN = ("candidates", "l2", "class_weights")
@@ -29,7 +29,7 @@ _OF_AVERAGING = ("local_epochs", "local_examples", "local_rate")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Rounds(Steps):
-    """How a model is fitted in federated rounds: each publishes a model, and adds the noisy mean of the clients' updates.
+    """Settings of federated rounds: each publishes a model, and adds the noisy mean of the clients' updates.
 
     Args:
         steps: how many rounds; in a job file `rounds`.
@@ -112,7 +112,7 @@ class Rounds(Steps):
 
     @property
     def charged_rate(self) -> float:
-        """The probability with which a client is in a round, as far as anybody who looks can be unsure of it.
+        """Return the rate for which sampling is charged: 1 if somebody can see which clients take part.
 
         >>> Rounds(sampling_rate=0.1, participation="visible").charged_rate
         1.0
@@ -121,19 +121,19 @@ class Rounds(Steps):
 
     @property
     def parts(self) -> tuple[Fraction, ...] | None:
-        """The part of each round over the smallest; None where all are the same."""
+        """Return the part of each round over the smallest; None if all are the same."""
         return noise_schedule.parts(self.schedule, self.steps)
 
     @property
     def correlation(self) -> Correlation | None:
-        """How the noise of a round counts in later ones; None where it is asked to be independent."""
+        """Return how the noise of a round counts in later ones; None if it is independent."""
         if self.noise != "correlated" or self.separation is None:
             return None
         return correlation.choose(self.steps, self.separation, self.momentum, self.averaged)
 
     @property
     def settled_rate(self) -> float:
-        """The learning rate of a client's own steps."""
+        """Return the learning rate of a client's own steps."""
         return LOCAL_RATE if self.local_rate is None else self.local_rate
 
 
@@ -169,5 +169,5 @@ class FederateModel(TrainModel):
 
     @property
     def divisor(self) -> float:
-        """About how many clients train: a public number, whatever the rows hold."""
+        """Return about how many clients train: a public number that does not depend on the rows."""
         return self.expected_clients * (1 - self.held_out)

@@ -1,4 +1,4 @@
-"""Settings of a fit that are tried beside each other: all are trained and paid for, and one of them is published.
+"""Candidate settings of a fit: all are trained and paid for, and one of them is published.
 
 In: what the owner of the job declares. Out: frozen descriptions, validated at once; the columns of the table of scores. Holds:
 candidates differ in how steps are taken, so that all are fitted to the same released features. Not covered: what they cost
@@ -16,17 +16,17 @@ if TYPE_CHECKING:
     from dp_pipelines.query.train_model import Steps
 
 MOST_CANDIDATES_OF_FIT = 8
-"""Each has its part of the budget: of eight, each has nearly three times the noise that one alone would have."""
+"""The most candidates. Each has its part of the budget: eight have nearly three times the noise that one alone would have."""
 
 CANDIDATE, SCORE = "candidate", "score"
-"""The columns of the table by which one is chosen: for each held-out unit and candidate how well it predicts, from 0 to 1."""
+"""Columns of the table by which one is chosen: the candidate, and how well it predicts a held-out unit, from 0 to 1."""
 
 _Size = Annotated[float, checks.Real(above=1e-30, below=1e30)]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FitCandidate:
-    """Settings of one candidate; what is left out is as beside the list of candidates.
+    """Settings of one candidate; those that are left out are taken from outside the list of candidates.
 
     Args:
         steps: how many.
@@ -50,16 +50,16 @@ class FitCandidate:
 
     @property
     def given(self) -> dict[str, Any]:
-        """What it says, by name."""
+        """Return the declared settings, by name."""
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         return {name: value for name, value in fields.items() if value is not None}
 
 
 def checked(candidates: Any) -> tuple[FitCandidate, ...] | None:
-    """A list of candidates; None where there is none.
+    """Check a list of candidates and return it as a tuple; None if there is none.
 
     Raises:
-        RequestError: it is no list of 2 to 8 candidates.
+        RequestError: it is not a list of 2 to 8 candidates.
     """
     if candidates is None:
         return None
@@ -72,7 +72,7 @@ def checked(candidates: Any) -> tuple[FitCandidate, ...] | None:
 
 
 def settings(steps: "Steps") -> "tuple[Steps, ...]":
-    """How each candidate is fitted; where there are none, `steps` alone.
+    """Return the settings of each candidate; `steps` alone if there are no candidates.
 
     >>> from dp_pipelines.query.train_model import Steps
     >>> [each.steps for each in settings(Steps(steps=40, candidates=[FitCandidate(momentum=0.5), FitCandidate(steps=20)]))]
@@ -84,10 +84,10 @@ def settings(steps: "Steps") -> "tuple[Steps, ...]":
 
 
 def refuse_equal(settings: Sequence[Any]) -> None:
-    """Refuse candidates of which two are fitted alike, since the same would be paid for twice.
+    """Refuse candidates if two have the same settings, since both would be paid for.
 
     Args:
-        settings: of each, with what it takes from beside the list.
+        settings: of each, completed by those outside the list.
 
     Raises:
         RequestError: it names the later one.
@@ -99,7 +99,7 @@ def refuse_equal(settings: Sequence[Any]) -> None:
 
 
 def refuse_columns(unit: Sequence[str]) -> None:
-    """Refuse columns of a unit that would meet those of the table by which a candidate is chosen.
+    """Refuse columns of a unit with the names of the columns by which a candidate is chosen.
 
     Raises:
         RequestError: one would.

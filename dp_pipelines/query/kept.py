@@ -1,4 +1,4 @@
-"""What the bounds cut off: a declared share of a stage's budget for released figures about it.
+"""The declaration of `kept`: a share of a stage's budget for released figures on the rows that the bounds cut off.
 
 In: a share and, where declared, the number of rows at which the cells end. Out: a frozen declaration. Holds: nothing here depends
 on data. Not covered: which counts they are (`plan_stages.kept_counts`) and what is computed from them (`release.kept_shares`).
@@ -12,10 +12,10 @@ from dp_pipelines import checks
 from dp_pipelines.errors import RequestError
 
 COLUMN = "_kept"
-"""The column with what is counted of a unit."""
+"""The column with the counts of a unit."""
 
 MOST_COLUMNS = 1000
-"""Columns of one stage in which nulls are counted."""
+"""The most columns of one stage in which nulls are counted."""
 
 LARGEST_END = 2**40
 """The largest number of rows of a unit at which the cells may end."""
@@ -23,7 +23,7 @@ LARGEST_END = 2**40
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Kept:
-    """How much of the rows the limits of a stage keep, and how sound the rows are, for a share of the stage's budget.
+    """Released figures on how much the limits of a stage keep and how sound its rows are, for a share of the stage's budget.
 
     Released are the share of units that the limits leave whole, an estimate of the share of rows that is counted, and, of one row
     of each unit, how many values lie below, within and above the clamps of each column, how many rows pass `where` and are found
@@ -36,7 +36,7 @@ class Kept:
         each_metric: true measures also which share of people in groups, and of each sum whose range begins or ends at 0, the
             limits keep, so that these and their means have ranges too.
         filters: what decides about rows before the query sees them, of which a job file knows: `where`, `lookup`.
-        clamped, summed: the metrics that stand for the clamped columns and for the measured sums, where a run has chosen their
+        clamped, summed: the metrics that represent the clamped columns and the measured sums, if a run has chosen their
             bounds since; None: what the metrics say.
 
     >>> Kept(share=0.02).share
@@ -61,5 +61,5 @@ class Kept:
 
 
 BESIDE_AUTO = Kept(share=0.03, up_to=4096, each_metric=True)
-"""What a job file asks that says nothing of it and has the run choose the bound on rows: a choice without it tells nobody how
-much was cut off. A fiftieth would do for the share of rows; this also tells it of people and sums."""
+"""The default of job files in which the run chooses the bound on rows: without it, nobody would learn how much a choice cut
+off. A share of 0.02 would be enough for rows; 0.03 also measures people and sums."""

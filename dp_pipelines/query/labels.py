@@ -1,4 +1,4 @@
-"""What a model predicts: true or false, one of some classes, or a number.
+"""Labels: what a model predicts, which is true or false, one of some classes, or a number.
 
 In: names and numbers that the owner of the job declares. Out: frozen descriptions, validated at once. Holds: nothing here
 depends on data. Not covered: whether a column exists and has a type that fits (`training.features.input_types`).
@@ -19,7 +19,7 @@ LONGEST_TEXT = 256
 """Bytes of a text in UTF-8: a longer one counts as null (`steps.whole_units`)."""
 
 LEFT_OUT = "is left out of training and evaluation"
-"""What becomes of a row without a label."""
+"""What happens to a row without a label, in words."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -39,7 +39,7 @@ class BinaryLabel:
 
     @property
     def rule(self) -> str:
-        """How values count, in words: public, whatever the column's type is."""
+        """Return in words how values count. It is public and does not depend on the column's type."""
         return f"{self.column}: 1 and true count as true, 0 and false as false; a row with any other value, or none, {LEFT_OUT}"
 
 
@@ -49,7 +49,7 @@ class ClassLabel:
 
     Args:
         column: the column.
-        classes: what stands in it: 2 to 500 different plain values.
+        classes: its values: 2 to 500 different plain ones.
     """
 
     column: str
@@ -61,12 +61,12 @@ class ClassLabel:
 
     @property
     def outputs(self) -> int:
-        """The number of classes."""
+        """Return the number of classes."""
         return len(self.classes)
 
     @property
     def rule(self) -> str:
-        """How values count, in words."""
+        """Return in words how values count."""
         return f"{self.column}: one of the {len(self.classes)} declared classes; a row with any other value, or none, {LEFT_OUT}"
 
 
@@ -94,7 +94,7 @@ class NumberLabel:
 
     @property
     def rule(self) -> str:
-        """How values count, in words."""
+        """Return in words how values count."""
         ends = f"from {self.min_value:g} to {self.max_value:g}; values outside count as its ends"
         return f"{self.column}: a number {ends}; a row without one {LEFT_OUT}"
 
@@ -103,10 +103,15 @@ Label = BinaryLabel | ClassLabel | NumberLabel
 
 
 def distinct(values: Any, field: str, least: int) -> tuple[Any, ...]:
-    """Declared values: a list of different plain ones.
+    """Check declared values and return them: a list of different plain ones.
+
+    Args:
+        values: the list.
+        field: its name, for messages.
+        least: the smallest allowed number of values.
 
     Raises:
-        RequestError: it is no list, or some are not plain, or not different.
+        RequestError: it is not a list, or some values are not plain, or two are equal.
     """
     if not isinstance(values, (list, tuple)):
         raise RequestError(field=field, message="must be a list", hint="write e.g. [north, south]")

@@ -1,4 +1,4 @@
-"""A public list that need not fit into memory, and what of its partitions is published: those that pass conditions.
+"""Public lists that need not fit into memory. Only partitions that pass conditions are published.
 
 In: a list sorted by hash (`KeyFile`), conditions on metrics. Out: a frozen description. Holds: all partitions of the list are
 released, those without rows too, and the ones that pass are published; a condition compares one metric that has noise of its own
@@ -23,12 +23,12 @@ HINT = "use partitions: {public_file: ...}, whose list fits into memory, or drop
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Condition:
-    """Between which numbers the released value of a metric lies in what is published.
+    """A range for the released value of a metric. Only partitions within it are published.
 
     Args:
-        metric: its name; beside a rollup that of its number as noise left it, e.g. `views_raw`.
+        metric: its name; with a rollup, the name of its number before levels are made to add up, e.g. `views_raw`.
         low, high: the ends; an infinite one is none.
-        with_low, with_high: whether the ends belong to it.
+        with_low, with_high: True if the end belongs to the range.
 
     >>> Condition(metric="views", low=90).text
     'views >= 90'
@@ -42,13 +42,13 @@ class Condition:
 
     @property
     def text(self) -> str:
-        """It, as SQL says it."""
+        """Return the condition as SQL."""
         lower = f"{self.metric} {'>=' if self.with_low else '>'} {_number(self.low)}"
         upper = f"{self.metric} {'<=' if self.with_high else '<'} {_number(self.high)}"
         return " AND ".join(text for text, end in ((lower, self.low), (upper, self.high)) if math.isfinite(end))
 
     def passes(self, value: float) -> bool:
-        """Whether a released value passes."""
+        """Return True if a released value passes."""
         above = value >= self.low if self.with_low else value > self.low
         return above and (value <= self.high if self.with_high else value < self.high)
 
@@ -72,16 +72,16 @@ class LargeList(PublicPartitions):
 
     @property
     def all_published(self) -> bool:
-        """Whether every partition of the list is published: those are that pass."""
+        """Return False: only partitions that pass are published."""
         return False
 
     @property
     def columns(self) -> KeyFile:  # type: ignore[override]
-        """The list, as layouts hold it."""
+        """Return the list, as layouts hold it."""
         return self.keys
 
     def check(self, query: "Query") -> None:
-        """Refuse what needs all partitions at once, or a condition on what has no noise of its own.
+        """Refuse options that need all partitions at once, and conditions on numbers without noise of their own.
 
         Raises:
             RequestError: with field, message and hint.
@@ -117,7 +117,7 @@ class LargeList(PublicPartitions):
 
 
 def compared_metric(query: "Query", condition: Condition) -> str | None:
-    """The metric whose number as noise leaves it a condition compares; None of none.
+    """Return the metric whose number before post-processing a condition compares; None if there is none.
 
     Args:
         query: over a large list, perhaps another one than that of the condition, as an audit's is.
@@ -129,7 +129,12 @@ def compared_metric(query: "Query", condition: Condition) -> str | None:
 
 
 def own_noise(metric: str, why: str) -> RequestError:
-    """The refusal of a condition on a metric whose noise is not its own."""
+    """Return the refusal of a condition on a metric that has no noise of its own.
+
+    Args:
+        metric: its name.
+        why: the metric has none, in words.
+    """
     return RequestError(
         field="having",
         message=f"compares {metric!r}, which {why}: beside a list sorted on disk it has no noise of its own",

@@ -27,7 +27,7 @@ class SortColumn:
 
     @classmethod
     def read(cls, text: str) -> "SortColumn":
-        """What a text says.
+        """Parse a text such as `orders desc`.
 
         Args:
             text: a column's name; `asc` or `desc` may follow.
@@ -44,21 +44,21 @@ class SortColumn:
 
     @property
     def text(self) -> str:
-        """The text that says it, always the same."""
+        """Return the text of this order, in its one canonical spelling."""
         if self.descending:
             return f"{self.column} desc"
         return self.column if SortColumn.read(self.column) == self else f"{self.column} asc"
 
 
 def read_all(texts: Sequence[str]) -> list[SortColumn]:
-    """The columns that texts name, each once.
+    """Parse texts and return their columns, each once.
 
     Raises:
         RequestError: one names none, or names one again.
     """
-    found = [SortColumn.read(text) for text in texts]
-    names = [one.column for one in found]
+    columns = [SortColumn.read(text) for text in texts]
+    names = [one.column for one in columns]
     again = next((name for at, name in enumerate(names) if name in names[:at]), None)
     if again is not None:
         raise RequestError(field="", message=f"names column {again!r} twice", hint="name each column once")
-    return found
+    return columns

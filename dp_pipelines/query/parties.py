@@ -1,6 +1,6 @@
-"""Several organisations, each with rows of its own, that publish one report: who they are, and what is promised of their people.
+"""Parties of a joint report: several organisations, each with rows of its own, and what they promise about their people.
 
-In: names that a job declares. Out: a frozen description, and a refusal of queries that it cannot be for. Holds: each
+In: names that a job declares. Out: a frozen description, and refusals of queries that parties cannot release. Holds: each
 organisation releases a noisy table of its own rows, of which only the sum is opened (docs/proofs/parties.md). Not covered: how
 tables are added (`jobs.parties`); that the promise about people is kept.
 """
@@ -20,12 +20,12 @@ KINDS = ("count", "sum", "privacy_id_count", "mean")
 """The metrics that parties can release together."""
 
 ALONE = ("top", "best", "kept", "compare", "rollup", "windows")
-"""Fields of a query that cannot stand beside parties."""
+"""Fields of a query that cannot be combined with parties."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Parties:
-    """Who publishes a report together.
+    """The organisations that publish a report together.
 
     Args:
         holders: the names of those who have rows, at least two.
@@ -56,27 +56,27 @@ class Parties:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All of them."""
+        """Return the names of all parties."""
         return (*self.holders, *self.helpers)
 
     @property
     def draws(self) -> int:
-        """How many draws of noise are in each published number: one of every organisation that has rows."""
+        """Return how many draws of noise are in each published number: one of every organisation that has rows."""
         return len(self.holders)
 
     @property
     def times(self) -> int:
-        """In how many of the tables one privacy unit may have rows."""
+        """Return in how many of the tables one privacy unit may have rows."""
         return 1 if self.disjoint else len(self.holders)
 
     @property
     def price(self) -> float:
-        """The standard deviation of a published number beside that of one table's."""
+        """Return the standard deviation of a published number over that of one table's."""
         return math.sqrt(self.draws)
 
     @property
     def words(self) -> tuple[str, ...]:
-        """What readers of a plan, a manifest and a report must know, one sentence each."""
+        """Return what readers of a plan, a manifest and a report must know, one sentence each."""
         owners = " and ".join(self.holders)
         others = f"; {' and '.join(self.helpers)} only computes" if self.helpers else ""
         if self.disjoint:
@@ -100,15 +100,15 @@ class Parties:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """As plans and manifests have it."""
-        said: Mapping[str, Any] = {
+        """Return the parties as JSON values, for plans and manifests."""
+        description: Mapping[str, Any] = {
             "rows_of": list(self.holders),
             "computing_only": list(self.helpers),
             "people": "disjoint" if self.disjoint else "any",
             "variance_times": self.draws,
             "words": list(self.words),
         }
-        return dict(said)
+        return dict(description)
 
     def check(self, query: "Query") -> None:
         """Refuse a query that parties cannot release together.

@@ -1,6 +1,6 @@
-"""Which partitions are published: those of a public list, those that other stages released, or those selected privately.
+"""Published partitions: a public list, those that other stages released, or those selected privately.
 
-In: what the owner declares. Out: frozen descriptions. Holds: nothing here depends on data. Not covered: lists larger than memory
+In: what a job declares. Out: frozen descriptions. Holds: nothing here depends on data. Not covered: lists larger than memory
 (`query.large_list`) and how partitions are selected (`dp_pipelines.selection`).
 """
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from dp_pipelines.query.query import Query
 
 OTHER = "_is_other"
-"""The end of the name of the column that tells the partition of all other keys from a listed key of nulls."""
+"""Suffix of the column that distinguishes the partition of all other keys from a listed key of nulls."""
 
 Strategy = Literal["auto", "truncated_geometric", "laplace", "gaussian", "weighted_gaussian", "sips"]
-"""How partitions are selected: see `dp_pipelines.selection`."""
+"""Names of the ways to select partitions: see `dp_pipelines.selection`."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -30,7 +30,7 @@ class PrivatePartitions:
     Args:
         strategy: `auto` takes the strategy that keeps the smallest partitions, computed from public numbers.
         min_users: a partition with fewer units is never kept; the strategy is applied to the units above `min_users - 1`.
-        weight: share of the budget beside the metrics' weights.
+        weight: share of the budget, relative to the metrics' weights.
     """
 
     strategy: Strategy = "auto"
@@ -70,7 +70,7 @@ class PublicPartitions:
         keys: one tuple of plain values for each partition, in the order of `partition_by`; None is a null. The order of the
             tuples means nothing.
         other: whether rows with keys that are not listed are one more partition. Its key is null, and True in the column
-            `<column>_is_other` that is published beside the columns of `partition_by`.
+            `<column>_is_other` that is published next to the columns of `partition_by`.
 
     >>> PublicPartitions(keys=[("north", 1), ("south", 1)]).keys
     (('north', 1), ('south', 1))
@@ -103,23 +103,23 @@ class PublicPartitions:
 
     @property
     def all_published(self) -> bool:
-        """Whether every partition of the list is published, whatever its numbers are."""
+        """Return True if every partition of the list is published, whatever its numbers are."""
         return True
 
     @property
     def count(self) -> int:
-        """How many partitions there are."""
+        """Return the number of partitions."""
         return len(self.keys) + self.other
 
     @property
     def listed(self) -> ListedKeys:
-        """The declared keys by column, in an order that does not depend on the order in which they were declared."""
+        """Return the declared keys by column, in an order that does not depend on the declared order."""
         listed = self.keys if isinstance(self.keys, ListedKeys) else ListedKeys(tuple(zip(*self.keys, strict=True)))
         return listed.in_order
 
     @property
     def columns(self) -> ListedKeys:
-        """All partitions by column, as layouts hold them: those of `listed`, and the one of other keys."""
+        """Return all partitions by column, as layouts hold them: those of `listed`, and the one of other keys."""
         return self._with_other if self.other else self.listed
 
     @functools.cached_property
@@ -127,10 +127,10 @@ class PublicPartitions:
         return self.listed.with_other
 
     def check(self, query: "Query") -> None:
-        """Refuse keys that are none of a query's partitions.
+        """Refuse keys that cannot be partitions of a query.
 
         Raises:
-            RequestError: one has not as many values as there are columns in `partition_by`.
+            RequestError: the number of values of a key differs from that of columns in `partition_by`.
         """
         listed, width = self.keys, len(query.partition_by)
         for index, key in enumerate(listed[:1] if isinstance(listed, ListedKeys) else listed):
@@ -139,7 +139,7 @@ class PublicPartitions:
                 raise RequestError(field=f"public[{index}]", message=message)
 
     def check_other(self, query: "Query") -> None:
-        """Refuse what cannot be combined with one partition of all other keys.
+        """Refuse options that cannot be combined with one partition of all other keys.
 
         Raises:
             RequestError: with field, message and hint.
@@ -165,10 +165,10 @@ _NOT_WITH_OTHER = {
     "windows": "which would be another one in each window",
     "parties": "which each of them would find in rows of its own",
 }
-"""Fields of a query beside which `other` is refused, and why."""
+"""Fields of a query that cannot be combined with `other`, and why."""
 
 UNSAID = PrivatePartitions()
-"""What partitions are where nothing is said of them."""
+"""The default partitions."""
 
 EVERYTHING = PublicPartitions(keys=[()])
 """The one partition of a total: it has no key."""

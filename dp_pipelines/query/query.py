@@ -1,7 +1,7 @@
-"""What is asked: the privacy unit, the partitions, the bounds on contributions and the metrics of one release.
+"""Queries: the privacy unit, the partitions, the bounds on contributions and the metrics of one release.
 
 In: names and numbers that the owner of the job declares. Out: frozen descriptions, validated at once. Holds: nothing here
-depends on data; what a `Query` says is public. Not covered: whether the columns exist (the readers check schemas) and what
+depends on data; everything in a `Query` is public. Not covered: whether the columns exist (the readers check schemas) and what
 it costs (`dp_pipelines.planning`).
 """
 
@@ -39,7 +39,7 @@ from dp_pipelines.query.windows import WINDOW_END, WINDOW_START, Windows
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Top:
-    """Of the released partitions only those with the largest noisy values are published. It costs nothing.
+    """Only the released partitions with the largest noisy values are published. It costs nothing.
 
     Args:
         k: how many; fewer where fewer are kept.
@@ -159,8 +159,8 @@ class Query:
             self.partitions.check(self)
 
     def _take_everything(self) -> None:
-        """One public partition without a key, whose bounds follow; what would choose among partitions is refused."""
-        # What was left out is told from the same that was written by identity.
+        """Use one public partition without a key, and refuse options that choose among partitions."""
+        # Identity distinguishes a default from an equal value that was declared.
         if self.partitions is not UNSAID and self.partitions != EVERYTHING:
             message = "stands beside an empty partition_by, which is one public partition: everything"
             raise RequestError(field="partitions", message=message, hint="drop it, or name columns in partition_by")
@@ -339,12 +339,12 @@ class Query:
 
     @property
     def rolled(self) -> Rollup | None:
-        """Its rollup."""
+        """Return its rollup, or None."""
         assert self.rollup is None or isinstance(self.rollup, Rollup)
         return self.rollup
 
     def released_columns(self, name: str) -> tuple[str, ...]:
-        """The columns that are published of one of its metrics: values and standard deviations in turn.
+        """Return the columns that are published for one of its metrics: values and standard deviations in turn.
 
         Args:
             name: of the metric.
@@ -355,44 +355,44 @@ class Query:
 
     @property
     def unit_columns(self) -> tuple[str, ...]:
-        """The columns of the privacy unit."""
+        """Return the columns of the privacy unit."""
         return tuple(self.privacy_unit)
 
     @property
     def partition_columns(self) -> tuple[str, ...]:
-        """The columns of the partition as they are published: those of `partition_by`, and one that tells other keys apart."""
+        """Return the published columns of the partition: those of `partition_by`, and the one that marks all other keys."""
         return (*self.partition_by, *([] if self.other_column is None else [self.other_column]))
 
     @property
     def other_column(self) -> str | None:
-        """The column that is true for the partition of all keys that are not listed; None where there is none."""
+        """Return the column that is true for the partition of all keys that are not listed; None if there is none."""
         if not isinstance(self.partitions, PublicPartitions) or not self.partitions.other:
             return None
         return "_".join(self.partition_by) + OTHER
 
     @property
     def is_total(self) -> bool:
-        """Whether everything is one partition, which has no key."""
+        """Return True if everything is one partition, which has no key."""
         return not self.partition_by
 
     @property
     def sorted_metrics(self) -> tuple[tuple[str, Metric], ...]:
-        """The metrics by name. All that is planned, added up or drawn follows this order; only columns have the declared one."""
+        """Return the metrics by name. Plans, sums and draws follow this order; only columns have the declared one."""
         return tuple(sorted(self.metrics.items(), key=lambda item: item[0]))
 
     @property
     def asked_metrics(self) -> tuple[Metric, ...]:
-        """The metrics whose columns are read: those that are released, and what a choice of the best compares."""
+        """Return the metrics whose columns are read: those that are released, and the one by which the best are chosen."""
         return (*(metric for _, metric in self.sorted_metrics), *([] if self.best is None else [self.best.metric]))
 
     @property
     def scales(self) -> tuple[PartitionScale, ...]:
-        """How values are scaled where bounds differ by partition, each once."""
+        """Return how values are scaled if bounds differ by partition, each scale once."""
         return tuple(dict.fromkeys(metric.scale for _, metric in self.sorted_metrics if metric.scale is not None))
 
     @property
     def published_keys(self) -> tuple[str, ...]:
-        """The columns that say which partition a published row is of: those of the partition, a level, the rank of a choice."""
+        """Return the columns that identify a published row: those of the partition, a level, the rank of a choice."""
         if self.rollup is not None:
             whole = isinstance(self.partitions, PublicPartitions) and self.partitions.all_published
             rest = [] if whole else [REST]
@@ -401,22 +401,22 @@ class Query:
 
     @property
     def sorted_by(self) -> tuple[str, ...]:
-        """The columns by which published rows are sorted."""
+        """Return the columns by which published rows are sorted."""
         return self.partition_columns if self.rollup is None else self.published_keys
 
     @property
     def takes_delta(self) -> bool:
-        """Whether a part of delta goes to medians with smooth sensitivity."""
+        """Return True if a part of delta goes to medians with smooth sensitivity."""
         return any(metric.takes_delta for metric in self.metrics.values())
 
     @property
     def value_columns(self) -> tuple[str, ...]:
-        """The columns that metrics read, in order of first use by the sorted metrics."""
+        """Return the columns that metrics read, in order of first use by the sorted metrics."""
         return tuple(dict.fromkeys(column for metric in self.asked_metrics for column in metric.reads))
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """All columns that must be read, each once."""
+        """Return all columns that must be read, each once."""
         listed = [*self.unit_columns, *self.partition_by, *self.value_columns]
         if self.row_id is not None:
             listed.append(self.row_id)

@@ -1,4 +1,4 @@
-"""The columns with estimates and ranges that are published of a stage which says what its limits cut off.
+"""Names of the columns with estimates and ranges, for stages that release how much their limits cut off.
 
 In: a query. Out: names of columns, by metric. Holds: they follow from the query alone, so that they are known before a row is
 read; no other column of the stage has their names, in capitals or not. Not covered: their numbers (`release.ranges`).
@@ -9,7 +9,7 @@ import pyarrow as pa
 from dp_pipelines.query.query import Query
 
 ENDS = ("estimate", "low", "high")
-"""What is published of a metric: its true number as far as it can be told, and both ends of its range."""
+"""The columns of a metric: an estimate of its true number, and both ends of its range."""
 
 
 def range_columns(query: Query) -> dict[str, tuple[str, str, str]]:

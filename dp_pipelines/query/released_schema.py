@@ -13,7 +13,7 @@ from dp_pipelines.query.rollup import LEVEL, REST
 
 
 def released_schema(query: Query, available: pa.Schema) -> pa.Schema:
-    """The columns of a stage's released table: partition columns, a rank, then the columns of each metric.
+    """Return the columns of a stage's released table: partition columns, a rank, then the columns of each metric.
 
     Args:
         query: of the stage.

@@ -1,4 +1,4 @@
-"""Levels of a stage whose published numbers add up: the total, regions, regions by week.
+"""Rollups: levels of a stage whose published numbers add up, such as the total, regions, regions by week.
 
 In: lists of partition columns, each a part of the next. Out: a frozen declaration, and what one level is. Holds: nothing here
 depends on data: shares follow from the number of levels, fan-outs from a public list. Not covered: which query a level becomes
@@ -16,13 +16,13 @@ from dp_pipelines.errors import RequestError
 from dp_pipelines.kernels.sensitivity import Shape
 
 LEVEL, REST = "level", "rest"
-"""The columns that a rollup adds: the number of the level, from 0, and whether a row holds what its published siblings leave."""
+"""Columns that a rollup adds: the level's number, from 0, and True for the remainder that published siblings leave."""
 
 STATISTICS, SELECTED = "/statistics", "/selected"
-"""Columns of a level on its way to the others: its noisy statistics, and which groups were selected."""
+"""Internal columns of a level: its noisy statistics, and the selected groups."""
 
 GROWTH = 4
-"""A level has so many times the share of the one above it, where none are declared: half of its noise, by its own sensitivity."""
+"""By default, a level has so many times the share of the one above it: half of its noise at the same sensitivity."""
 
 MOST_LEVELS = 16
 
@@ -72,7 +72,7 @@ class Rollup:
 
     @property
     def weights(self) -> tuple[float, ...]:
-        """What part of the stage's budget each level has, from coarse to fine."""
+        """Return the part of the stage's budget of each level, from coarse to fine."""
         shares = self.shares or [float(GROWTH**number) for number in range(len(self.levels))]
         whole = math.fsum(shares)
         return tuple(share / whole for share in shares)
@@ -95,7 +95,7 @@ class RollupLevel:
     leaves: bool = False
 
     def shape(self, finest: Shape, *, adds_up: bool) -> Shape:
-        """How far one unit moves a statistic on this level (docs/proofs/rollup.md, lemma 1).
+        """Return how far one unit moves a statistic on this level (docs/proofs/rollup.md, lemma 1).
 
         Args:
             finest: how far it moves the one of the finest level.
@@ -105,7 +105,7 @@ class RollupLevel:
 
 
 def of(asked: "Rollup | Sequence[Sequence[str]]") -> Rollup:
-    """The declaration of a rollup, of which a list of levels says all but shares.
+    """Return the declaration of a rollup; a plain list of levels has the default shares.
 
     >>> of([[], ["region"]]).levels
     ((), ('region',))

@@ -1,4 +1,4 @@
-"""What cannot stand beside a rollup, and why.
+"""Rules for queries with a rollup: which options cannot be combined with it, and why.
 
 In: a query that has one. Out: a refusal that names the key, the rule and what to do. Holds: public numbers only. Not covered: the
 levels themselves (`query.rollup`).
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from dp_pipelines.query.query import Query
 
 STRATEGIES = ("auto", "truncated_geometric", "gaussian")
-"""How partitions of a rollup may be selected."""
+"""The ways in which partitions of a rollup may be selected."""
 
 LARGEST_VALUE = 1e40
 """Below this, and above its inverse, products of variances of sums are float64: making sums add up must not fail after a draw."""
@@ -23,7 +23,7 @@ ALONE = "put it into a stage of its own"
 
 
 def check(query: "Query") -> None:
-    """Refuse what cannot stand beside the rollup of a query.
+    """Refuse options of a query that cannot be combined with its rollup.
 
     Raises:
         RequestError: as said.

@@ -1,4 +1,4 @@
-"""A privacy unit that is one row, of tables in which each row is a person and no column names them.
+"""The privacy unit that is one row, for tables in which each row is a person and no column identifies them.
 
 In: the columns of a privacy unit. Out: whether rows are the unit, and the bounds that follow. Holds: a row is in one group, once,
 so that bounds of 1 cut nothing off and no draw decides which rows count. Not covered: stages that choose or split units by a hash
@@ -13,10 +13,10 @@ ROW_UNIT = "(row)"
 """The column with the number of a row. Readers add it; no expression, group or metric of a job can name it."""
 
 ROW = "row"
-"""What manifests call this unit."""
+"""The name of this unit in manifests."""
 
 ONE_ROW = ContributionBounds(max_partitions_contributed=1, max_contributions_per_partition=1)
-"""What one row contributes."""
+"""The contribution bounds of one row."""
 
 
 def is_row_unit(columns: Sequence[str]) -> bool:

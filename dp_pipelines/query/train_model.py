@@ -1,7 +1,7 @@
-"""What a model learns, from which columns of which examples, and how: the question of a train stage.
+"""The declaration of a train stage: what the model predicts, from which columns, and how it is fitted.
 
 In: names and numbers that the owner of the job declares. Out: frozen descriptions, validated at once. Holds: nothing here depends
-on data; what a `TrainModel` says is public, the number of columns that the model sees too. Not covered: where examples come from
+on data; all of a `TrainModel` is public, the number of columns that the model sees too. Not covered: where examples come from
 (the `unit_columns` and `where` of a job), what it costs (`dp_pipelines.planning`), how it is trained (`dp_pipelines.training`).
 """
 
@@ -28,19 +28,19 @@ MOST_WIDTH = 1024
 """Columns of the encoded features: second moments have the square of them."""
 
 CELL = "cell"
-"""The column of held-out examples by which they are counted."""
+"""The column by which held-out examples are counted."""
 
 OURS = frozenset({COLUMN, CELL})
 """Columns that tables of units and cells get."""
 
 BINS, MOST_BINS = 10, 100
-"""Of a feature of numbers: how many there are where nothing is said, and at most."""
+"""The default and the largest number of bins of a feature of numbers."""
 
 MOST_EXAMPLES = 2**16
-"""Examples of one unit."""
+"""The most examples of one unit."""
 
 MOST_COUNTS = 4096
-"""Released counts of one evaluation: cells of all groups."""
+"""The most released counts of one evaluation: cells of all groups."""
 
 EVALUATED, HALF = 8, 0.5
 """Examples of a held-out unit that count by examples, and the part of steps that is averaged, of earlier versions."""
@@ -103,22 +103,22 @@ class Number:
 
     @property
     def cells(self) -> int:
-        """The number of bins."""
+        """Return the number of bins."""
         return self.bins if self.edges is None and self.bins is not None else len(self.edges or ()) + 1
 
     @property
     def released_edges(self) -> int:
-        """How many cut points are released: none where they are declared, or where one bin needs none."""
+        """Return how many cut points are released: none if they are declared, or if one bin needs none."""
         return self.cells - 1 if self.edges is None else 0
 
     @property
     def hot(self) -> int:
-        """The number of columns of which every row has exactly one: bins, and one for missing values."""
+        """Return the number of columns of which every row has exactly one: bins, and one for missing values."""
         return self.cells + 1
 
     @property
     def width(self) -> int:
-        """The number of columns: these, and the value itself where it is asked for."""
+        """Return the number of columns: those of `hot`, and the value itself if it is asked for."""
         return self.hot + self.scaled
 
 
@@ -151,7 +151,7 @@ class Category:
 
     @property
     def width(self) -> int:
-        """The number of columns: the values, and one for all others and nulls."""
+        """Return the number of columns: the values, and one for all others and nulls."""
         return (self.most if self.categories is None and self.most is not None else len(self.categories or ())) + 1
 
     hot = cells = width
@@ -165,7 +165,7 @@ class LinearModel:
     """Logistic regression (binary), multinomial logistic regression (classes), linear regression (numbers)."""
 
     def size(self, width: int, outputs: int) -> int:
-        """The number of parameters. The encoder's constant column is the intercept."""
+        """Return the number of parameters. The encoder's constant column is the intercept."""
         return width * outputs
 
 
@@ -186,7 +186,7 @@ class MLP:
         object.__setattr__(self, "hidden", sizes)
 
     def size(self, width: int, outputs: int) -> int:
-        """The number of parameters: weights and, of each layer, a bias."""
+        """Return the number of parameters: weights and, for each layer, a bias."""
         sizes = (width, *self.hidden, outputs)
         return sum((before + 1) * after for before, after in itertools.pairwise(sizes))
 
@@ -215,7 +215,7 @@ class JaxModel:
         checks.whole(self.microbatch, "model.microbatch", low=1, high=2**16)
 
     def size(self, width: int, outputs: int) -> int:
-        """The number of parameters."""
+        """Return the number of parameters."""
         return self.parameters
 
 
@@ -226,12 +226,12 @@ PositiveNumber = Annotated[float, checks.Real(above=1e-30, below=1e30)]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Steps:
-    """How the model is fitted: noisy gradient steps with momentum; the result is the average of the last ones.
+    """Settings of a fit by noisy gradient steps with momentum; the result is the average of the last ones.
 
     Args:
         steps: how many.
         candidates: settings to choose among, at most 8. All are trained and charged; the one that predicts held-out units best is
-            published. Each lists only what differs from the settings beside this list.
+            published. Each lists only what differs from the settings outside this list.
         sampling_rate: each step takes each training unit with this probability; 1 takes all.
         clip_norm: a unit's summed gradient is scaled down to this L2 norm. Left out: it follows from the norm of a typical row
             of features and the noise of the steps (training.step_defaults).
@@ -269,7 +269,7 @@ class Steps:
 
     @property
     def relative_weights(self) -> tuple[float, ...] | None:
-        """The weights of the classes over the largest of them.
+        """Return the weights of the classes over the largest of them.
 
         >>> Steps(class_weights=[1, 4]).relative_weights
         (0.25, 1.0)
@@ -279,7 +279,7 @@ class Steps:
 
     @property
     def averaged(self) -> int:
-        """How many of the last steps are averaged: half of them, where the job leaves it open.
+        """Return how many of the last steps are averaged: half of them by default.
 
         >>> Steps(steps=5).averaged, Steps(steps=5, average=0.0).averaged
         (3, 1)
@@ -375,8 +375,8 @@ class TrainModel:
         self._refuse_unfit_groups()
         if self.width > MOST_WIDTH:
             of_pairs = sum(self.columns_of_pairs)
-            shown = f" ({of_pairs} of them for pairs)" if of_pairs else ""
-            message = f"take up {self.width} columns{shown}, more than the limit of {MOST_WIDTH}"
+            of_which = f" ({of_pairs} of them for pairs)" if of_pairs else ""
+            message = f"take up {self.width} columns{of_which}, more than the limit of {MOST_WIDTH}"
             few = "fewer pairs, or " if of_pairs else ""
             raise RequestError(field="features", message=message, hint=f"use {few}fewer features, or fewer bins")
 
@@ -408,43 +408,43 @@ class TrainModel:
 
     @property
     def unit_columns(self) -> tuple[str, ...]:
-        """The columns of the privacy unit."""
+        """Return the columns of the privacy unit."""
         return tuple(self.privacy_unit)
 
     @property
     def evaluated_groups(self) -> int:
-        """In how many groups held-out examples are counted: 1, where none are asked for."""
+        """Return the number of groups in which held-out examples are counted; 1 if none are asked for."""
         return 1 if self.evaluation_by is None else self.evaluation_by.count
 
     @property
     def counts_units(self) -> bool:
-        """Whether each held-out unit counts once in the evaluation."""
+        """Return True if each held-out unit counts once in the evaluation."""
         return self.weighting == "units" or (self.weighting is None and self.evaluation_examples is None)
 
     @property
     def counted_examples(self) -> int:
-        """The most examples of one held-out unit that count in the evaluation."""
+        """Return the most examples of one held-out unit that count in the evaluation."""
         most = 1 if self.counts_units else self.evaluation_examples or EVALUATED
         return min(most, self.max_examples_per_unit)
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """All columns that examples have: the unit's, the label's, the features', that of the groups."""
+        """Return all columns of examples: those of the unit, the label, the features and the groups."""
         by = () if self.evaluation_by is None else (self.evaluation_by.column,)
         seen = (self.label.column, *(f.column for f in self.features.values()))
         return tuple(dict.fromkeys((*self.unit_columns, *seen, *by)))
 
     @property
     def columns_of_pairs(self) -> tuple[int, ...]:
-        """Columns of each pair."""
+        """Return the number of columns of each pair."""
         return feature_pairs.columns(self.pairs, self.features)
 
     @property
     def width(self) -> int:
-        """Columns of the encoded features, the constant one and those of pairs included: public, whatever the data hold."""
+        """Return the number of columns of the encoded features, with the constant one and those of pairs. It is public."""
         return 1 + sum(feature.width for feature in self.features.values()) + sum(self.columns_of_pairs)
 
     @property
     def size(self) -> int:
-        """The number of the model's parameters."""
+        """Return the number of the model's parameters."""
         return self.model.size(self.width, self.label.outputs)

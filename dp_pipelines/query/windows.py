@@ -1,4 +1,4 @@
-"""Windows of event time, declared before a row is read: which of them are released, and whom the guarantee protects.
+"""Windows of event time, declared before a row is read: which of them are released, and what the guarantee protects.
 
 In: the first window, the size and the number. Out: a frozen declaration. Holds: nothing here depends on data; every declared
 window is released, whether it has rows or not. Not covered: how rows get into windows (Beam); windows of job files (one per run).
@@ -24,7 +24,7 @@ EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 class Windows:
     """Consecutive windows of one size, for a PCollection in Beam's `FixedWindows`.
 
-    Every window is released, with the columns `window_start` and `window_end` beside the partition's; rows of other windows are
+    Every window is released, with the columns `window_start` and `window_end` next to the partition's; rows of other windows are
     dropped, each by itself. The bounds of the query are those of one unit in one window.
 
     Args:
@@ -71,23 +71,23 @@ class Windows:
 
     @property
     def start_micros(self) -> int:
-        """The start of the first window, in microseconds since 1970."""
+        """Return the start of the first window, in microseconds since 1970."""
         assert isinstance(self.first, datetime.datetime)
         return (self.first - EPOCH) // MICROSECOND
 
     @property
     def size_micros(self) -> int:
-        """The size in microseconds."""
+        """Return the size in microseconds."""
         return self.size // MICROSECOND
 
     @property
     def bounds(self) -> tuple[tuple[datetime.datetime, datetime.datetime], ...]:
-        """Start and end of each window."""
+        """Return the start and end of each window."""
         assert isinstance(self.first, datetime.datetime)
         starts = [self.first + self.size * place for place in range(self.count)]
         return tuple((start, start + self.size) for start in starts)
 
     def holds(self, start: int) -> bool:
-        """Whether a window that starts at this microsecond is declared."""
+        """Return True if a window that starts at this microsecond is declared."""
         place, rest = divmod(start - self.start_micros, self.size_micros)
         return rest == 0 and 0 <= place < self.count

@@ -1,6 +1,6 @@
-"""What is made of all released partitions together, once they are in one place: shrunk means, then the largest.
+"""Computations over all released partitions at once, after they are in one place: shrunk means, then the largest.
 
-In: tables as `draw_release` gives them, a frozen stage. Out: the released table. Holds: it reads what was drawn and public
+In: tables as `draw_release` returns them, a frozen stage. Out: the released table. Holds: it reads drawn and public
 numbers alone, so it costs nothing; it does not depend on how the partitions were split. Not covered: drawing; partitions that
 were not selected.
 """
@@ -22,7 +22,7 @@ from dp_pipelines.release.top_partitions import largest
 
 
 def kept(noisy: Mapping[Statistic, Noisy], statistics: Sequence[Statistic]) -> pa.Array:
-    """What a metric that pools needs of each partition, as one column: its noisy statistics, each a number.
+    """Return the noisy statistics of each partition that a metric which pools needs, as one column.
 
     >>> from dp_pipelines.metrics.base import ROWS
     >>> kept({ROWS: Noisy(values=np.array([7.0, 8.0]), stddev=1.0)}, [ROWS]).to_pylist()
@@ -33,7 +33,7 @@ def kept(noisy: Mapping[Statistic, Noisy], statistics: Sequence[Statistic]) -> p
 
 
 def published(table: pa.Table, stage: StagePlan, join: Join | None = None) -> pa.Table:
-    """The released table of a stage, in the order of its keys.
+    """Return the released table of a stage, in the order of its keys.
 
     Args:
         table: what was drawn of all its partitions, in any order.

@@ -33,7 +33,7 @@ class ComparedArms:
 
 
 def table_of(released: pa.Table, stage: StagePlan, query: Query) -> pa.Table:
-    """The comparisons of a stage, a row for each arm but the baseline and each metric.
+    """Return the comparisons of a stage, a row for each arm but the baseline and each metric.
 
     Args:
         released: the sums of all arms.
@@ -45,14 +45,14 @@ def table_of(released: pa.Table, stage: StagePlan, query: Query) -> pa.Table:
     arms = gather.one_array(released.column(by))
     baseline = place_of_baseline(arms, query)
     others = np.flatnonzero(np.arange(len(arms)) != baseline)
-    found = compared(released, stage, query, baseline)
-    rows = np.repeat(others, len(found))
+    comparisons = compared(released, stage, query, baseline)
+    rows = np.repeat(others, len(comparisons))
     parts: dict[str, pa.Array] = {
         by: gather.take(arms, rows),
-        METRIC: pa.array([one.name for one in found] * len(others), pa.string()),
+        METRIC: pa.array([one.name for one in comparisons] * len(others), pa.string()),
     }
-    numbers = {name: np.full((len(others), len(found)), np.nan) for name in number_columns(intervals)}
-    for place, one in enumerate(found):
+    numbers = {name: np.full((len(others), len(comparisons)), np.nan) for name in number_columns(intervals)}
+    for place, one in enumerate(comparisons):
         for name, values in _numbers(one, baseline, intervals).items():
             numbers[name][:, place] = values[others]
     finite = {name: values.ravel() for name, values in numbers.items()}
@@ -60,7 +60,12 @@ def table_of(released: pa.Table, stage: StagePlan, query: Query) -> pa.Table:
 
 
 def place_of_baseline(arms: pa.Array, query: Query) -> int:
-    """Which of the released arms is the baseline."""
+    """Return the position of the baseline among the released arms.
+
+    Args:
+        arms: the keys of the arms.
+        query: that compares.
+    """
     assert query.compare is not None
     place = arm_of(query.compare.baseline, arms.to_pylist())
     assert place is not None, "a public list has the baseline"
@@ -68,10 +73,10 @@ def place_of_baseline(arms: pa.Array, query: Query) -> int:
 
 
 def compared(released: pa.Table, stage: StagePlan, query: Query, baseline: int) -> list[ComparedArms]:
-    """The estimates by each metric, in the order of the job. Arguments as for `table_of`."""
+    """Return the estimates by each metric, in the order of the job. Arguments as for `table_of`."""
     moments = ArmMoments.of(query)
     sums = {name: _sum(released, stage, name) for name in moments.metrics}
-    found = []
+    comparisons = []
     for one in moments.compared:
         above, below, products = moments.names(one)
         sampling = None
@@ -79,7 +84,7 @@ def compared(released: pa.Table, stage: StagePlan, query: Query, baseline: int) 
             first, mixed, second = (sums[name] for name in products)
             sampling = Sampling(above=first, mixed=mixed, below=second, units=sums[UNIT_COUNT])
         estimates = quotients(sums[above], sums[below], sampling)
-        found.append(
+        comparisons.append(
             ComparedArms(
                 name=one.name,
                 estimates=estimates,
@@ -87,7 +92,7 @@ def compared(released: pa.Table, stage: StagePlan, query: Query, baseline: int) 
                 ratio=ratios(estimates, estimates.of([baseline])),
             )
         )
-    return found
+    return comparisons
 
 
 def _sum(released: pa.Table, stage: StagePlan, name: str) -> ArmSum:
@@ -99,7 +104,7 @@ def _sum(released: pa.Table, stage: StagePlan, name: str) -> ArmSum:
 
 
 def _numbers(one: ComparedArms, baseline: int, intervals: Intervals) -> dict[str, Any]:
-    """The columns of numbers, for every arm."""
+    """Return the columns of numbers, for every arm."""
     values = one.estimates.values
     base = np.full(len(values), values[baseline])
     parts = [values, base]
@@ -109,7 +114,7 @@ def _numbers(one: ComparedArms, baseline: int, intervals: Intervals) -> dict[str
 
 
 def to_json(table: pa.Table, query: Query) -> dict[str, Any]:
-    """What a manifest says of the comparisons of a stage: keys are texts.
+    """Return the manifest's entry about the comparisons of a stage: keys are texts.
 
     Args:
         table: as `table_of` gives it.

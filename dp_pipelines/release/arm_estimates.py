@@ -14,7 +14,7 @@ from dp_pipelines.kernels.lattice import Floats
 from dp_pipelines.metrics.error_bars import NORMAL_POINT
 
 NORMAL = NORMAL_POINT
-"""What 95% of a standard normal variable lie within."""
+"""A standard normal variable is within this distance of 0 with probability 95%."""
 
 SURE = 5.0
 """A sum is a denominator where it lies so many of its deviations from zero: the first-order formulas then hold."""
@@ -75,12 +75,12 @@ class Estimates:
     cumulants: Floats
 
     def of(self, arms: Any) -> "Estimates":
-        """Those of some arms, by their places."""
+        """Return the estimates of some arms, by their places."""
         return Estimates(**{field.name: getattr(self, field.name)[arms] for field in dataclasses.fields(self)})
 
 
 def quotients(above: ArmSum, below: ArmSum, sampling: Sampling | None) -> Estimates:
-    """The quotient of two sums in each arm.
+    """Return the quotient of two sums in each arm.
 
     With r the quotient and x, y the totals of a unit below and above, the error is to first order the sum of the residuals
     y - r x, whose squares add up to Q_yy - 2 r Q_xy + r^2 Q_xx, and of the noise of both sums, over the sum below (Cochran,
@@ -130,7 +130,7 @@ class Contrast:
 
 
 def differences(arms: Estimates, base: Estimates) -> Contrast:
-    """How far each arm is above its baseline.
+    """Return how far each arm is above its baseline, with 95% intervals.
 
     Args:
         arms: one or more.
@@ -143,10 +143,10 @@ def differences(arms: Estimates, base: Estimates) -> Contrast:
 
 
 def ratios(arms: Estimates, base: Estimates) -> Contrast:
-    """Each arm over its baseline, by Fieller's method: all ratios R at which arm - R baseline does not differ from 0.
+    """Return each arm over its baseline, by Fieller's method: all ratios R at which arm - R baseline does not differ from 0.
 
-    (Fieller, JRSS B 16, 1954.) Where the baseline may be zero the interval is no interval, and there is none. Arguments as for
-    `differences`.
+    (Fieller, JRSS B 16, 1954.) If the baseline may be zero, there is no bounded interval, and the result is null. Arguments as
+    for `differences`.
     """
     with np.errstate(all="ignore"):
         arm, divides = arms.values, base.values
@@ -161,7 +161,7 @@ def ratios(arms: Estimates, base: Estimates) -> Contrast:
 
 
 def _width(arms: Estimates, base: Estimates, times: Floats) -> Floats:
-    """How many deviations to each side hold 95% of the error of arm - times baseline.
+    """Return how many deviations to each side hold 95% of the error of arm - times baseline.
 
     Student's t with the degrees of freedom of a variance that is as uncertain as this one (Satterthwaite, Biometrics Bulletin 2,
     1946), and of an error that is no normal one what its fourth cumulant adds (Cornish, Fisher 1938).

@@ -21,7 +21,7 @@ from dp_pipelines.query.query import PrivatePartitions, PublicPartitions
 
 
 def choose(stage: StagePlan, histograms: StagePlan, table: pa.Table) -> dict[str, tuple[float, float]]:
-    """Bounds of each metric that says `auto`, by its name.
+    """Choose the bounds of each metric with `auto`, and return them by its name.
 
     Args:
         stage: the stage of the plan.
@@ -29,9 +29,11 @@ def choose(stage: StagePlan, histograms: StagePlan, table: pa.Table) -> dict[str
         table: what that one has released: one row for each group of partitions.
     """
     chosen = {}
-    for shown, readers in histograms_of(stage.query).items():
-        counts = table.column(shown).to_pylist()
-        needed = histograms.query.metrics[shown].statistics(histograms.basis(histograms.query.metrics[shown]))[0]
+    for histogram, readers in histograms_of(stage.query).items():
+        counts = table.column(histogram).to_pylist()
+        needed = histograms.query.metrics[histogram].statistics(histograms.basis(histograms.query.metrics[histogram]))[
+            0
+        ]
         noise = histograms.noises[histograms.statistics.index(needed)]
         assert noise is not None
         for name, metric in stage.query.metrics.items():
@@ -55,7 +57,7 @@ def choose(stage: StagePlan, histograms: StagePlan, table: pa.Table) -> dict[str
 
 
 def _multiple(stage: StagePlan, metric: Metric) -> float:
-    """The standard deviation of the noise of a metric's sum, per unit of the largest summand."""
+    """Return the standard deviation of the noise of a metric's sum, per unit of the largest summand."""
     for statistic in metric.statistics(stage.basis(metric)):
         if isinstance(statistic, ValueSum):
             noise, lattice = stage.noises[stage.statistics.index(statistic)], statistic.lattice
@@ -66,7 +68,7 @@ def _multiple(stage: StagePlan, metric: Metric) -> float:
 
 
 def contributions(stage: StagePlan, histograms: StagePlan, table: pa.Table) -> tuple[int | None, int | None]:
-    """The bounds on partitions and on rows in each of a stage that leaves one open, or both; None for one that is fixed.
+    """Return the bounds on partitions and on rows in each of a stage that leaves one open, or both; None for one that is fixed.
 
     Args:
         stage: the stage of the plan.
@@ -89,7 +91,7 @@ def contributions(stage: StagePlan, histograms: StagePlan, table: pa.Table) -> t
 
 
 def _sizes(histograms: StagePlan, table: pa.Table, name: str) -> joint_bounds.UnitSizes:
-    """The released histogram of one number of each unit, as far as it stands out of the noise."""
+    """Return the released histogram of one number of each unit, without cells that do not exceed the noise."""
     metric = histograms.query.metrics[name]
     assert isinstance(metric, Histogram)
     assert metric.edges is not None
@@ -101,7 +103,7 @@ def _sizes(histograms: StagePlan, table: pa.Table, name: str) -> joint_bounds.Un
 
 
 def _joint_effects(stage: StagePlan) -> list[joint_bounds.BoundsEffect]:
-    """The effect of both bounds on each statistic with noise, selection among them."""
+    """Return the effect of both bounds on each statistic with noise, selection among them."""
     laws = {name: choice.law for name, choice in stage.choices.noises.items()}
     noisy = [s for s, noise in zip(stage.statistics, stage.noises, strict=True) if noise is not None]
     of_rows = {s.name for s in noisy if reserve.growth(s, laws[s.name], partitions=True, rows=True).rows}
@@ -114,7 +116,7 @@ def _joint_effects(stage: StagePlan) -> list[joint_bounds.BoundsEffect]:
 
 
 def _partitions(stage: StagePlan, histogram: StagePlan, table: pa.Table) -> int:
-    """The bound on partitions of a stage that leaves it alone open. Arguments as for `contributions`."""
+    """Return the bound on partitions of a stage that leaves it alone open. Arguments as for `contributions`."""
     needed = histogram.statistics[0]
     noise, listed = histogram.noises[0], stage.query.partitions
     assert noise is not None
@@ -129,29 +131,29 @@ def _partitions(stage: StagePlan, histogram: StagePlan, table: pa.Table) -> int:
 
 
 def _effects(stage: StagePlan) -> list[tuple[str, partition_bound.Effect]]:
-    """What the bound on partitions does to each statistic with noise, selection among them, by name."""
+    """Return the effect of the bound on partitions on each statistic with noise, selection among them, by name."""
     weights = dict(noisy_statistics(stage.query, stage.choices.centred))
     rows, most = stage.query.bounds.max_rows_per_partition, stage.query.bounds.max_partitions
-    found = []
+    effects = []
 
     def note(name: str, noise: Noise, weight: float, added: float) -> None:
         power = reserve.POWERS[stage.choices.noises[name].law]
         multiple = noise.stddev / added / most**power
-        found.append((name, partition_bound.Effect(weight=weight, multiple=multiple, power=power)))
+        effects.append((name, partition_bound.Effect(weight=weight, multiple=multiple, power=power)))
 
-    selection, asked = stage.selection, stage.query.partitions
-    if selection is not None and selection.noise is not None and isinstance(asked, PrivatePartitions):
+    selection, declared = stage.selection, stage.query.partitions
+    if selection is not None and selection.noise is not None and isinstance(declared, PrivatePartitions):
         if selection.released:
-            weights[UNITS.name] += asked.weight
+            weights[UNITS.name] += declared.weight
         elif selection.strategy == "weighted_gaussian":
             multiple = selection.noise.stddev  # a unit in one partition weighs 1
-            effect = partition_bound.Effect(weight=asked.weight, multiple=multiple, power=0.0)
-            found.append(("selection", effect))
+            effect = partition_bound.Effect(weight=declared.weight, multiple=multiple, power=0.0)
+            effects.append(("selection", effect))
         else:
-            note("selection", selection.noise, asked.weight, 1.0)
+            note("selection", selection.noise, declared.weight, 1.0)
     for statistic, noise in zip(stage.statistics, stage.noises, strict=True):
         if noise is not None:
             note(
                 statistic.name, noise, weights[statistic.name], reserve.moved_by_rows(statistic, rows) * noise.fine_step
             )
-    return found
+    return effects

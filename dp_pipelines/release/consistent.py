@@ -33,7 +33,7 @@ class LevelEstimates:
     alone: tuple[Floats, ...]
 
     def then(self, finer: "LevelEstimates") -> "LevelEstimates":
-        """These levels, and finer ones below them."""
+        """Return these levels, and finer ones below them."""
         return LevelEstimates(
             values=self.values + finer.values,
             variances=self.variances + finer.variances,
@@ -42,7 +42,7 @@ class LevelEstimates:
 
 
 def least_squares(values: Sequence[Floats], variances: Sequence[float], parents: Sequence[Codes]) -> LevelEstimates:
-    """The best linear unbiased estimate of all groups, given that each is the sum of those below it.
+    """Return the best linear unbiased estimate of all groups, given that each is the sum of those below it.
 
     Hay, Rastogi, Miklau, Suciu (VLDB 2010), with a variance for each level: up, a group's own number and the sum of its parts'
     estimates are averaged by their inverse variances; down, what is left over is spread over the parts by their variances.
@@ -76,23 +76,29 @@ def least_squares(values: Sequence[Floats], variances: Sequence[float], parents:
 
 
 def as_measured(values: Sequence[Floats], variances: Sequence[float]) -> LevelEstimates:
-    """The numbers as they are: where parts of each group are unknown, least squares change nothing."""
+    """Return the numbers as they are: where parts of each group are unknown, least squares change nothing."""
     each = tuple(np.full(len(of_level), float(variance)) for of_level, variance in zip(values, variances, strict=True))
     return LevelEstimates(values=tuple(values), variances=each, alone=each)
 
 
 def rest_of(above: Floats, parts: Floats, parents: Codes) -> Floats:
-    """What the published parts of each group leave of it; of variances, with their sum instead, see `rest_variance`."""
+    """Return what the published parts of each group leave of it. Variances add up instead: see `rest_variance`.
+
+    Args:
+        above: of the groups, float64 of shape (groups,).
+        parts: of the parts, float64 of shape (parts,).
+        parents: the group of each part.
+    """
     return above - _added(parts, parents, len(above))
 
 
 def rest_variance(above: Floats, parts: Floats, parents: Codes) -> Floats:
-    """The variance of what `rest_of` gives of independent numbers."""
+    """Return the variance of the result of `rest_of` for independent numbers."""
     return above + _added(parts, parents, len(above))
 
 
 def not_negative(parts: Floats, weights: Floats, parents: Codes, totals: Floats, *, at_most: bool) -> Floats:
-    """The nearest numbers that are 0 or more and add up to the number of their group, or to no more than that.
+    """Return the nearest numbers that are 0 or more and add up to the number of their group, or to no more than that.
 
     Each becomes max(0, y - l w), with its weight w as the variance of its noise, and one l for each group.
 
@@ -101,7 +107,7 @@ def not_negative(parts: Floats, weights: Floats, parents: Codes, totals: Floats,
         weights: w, above 0.
         parents: the group of each, which has at least one.
         totals: of the groups, 0 or more.
-        at_most: whether the group has unknown parts beside these, so that l is 0 or more.
+        at_most: True if the group has further, unknown parts, so that l is 0 or more.
 
     >>> group, ones = np.zeros(3, np.int64), np.ones(3)
     >>> not_negative(np.array([4.0, 1.0, -2.0]), ones, group, np.array([7.0]), at_most=False).tolist()
@@ -124,7 +130,7 @@ def not_negative(parts: Floats, weights: Floats, parents: Codes, totals: Floats,
 
 
 def within_parents(parts: Floats, parents: Codes, totals: Floats, *, all_parts: bool) -> Floats:
-    """The nearest numbers of units: from 0 to that of their group, and adding up to no less than it where all parts are there.
+    """Return the nearest numbers of units: from 0 to that of their group, and at least adding up to it if all parts are there.
 
     Args:
         parts: numbers of different units.
@@ -138,22 +144,22 @@ def within_parents(parts: Floats, parents: Codes, totals: Floats, *, all_parts: 
     [2.5, 3.5]
     """
     most = totals[parents]
-    found = np.clip(parts, 0.0, most)
+    shares = np.clip(parts, 0.0, most)
     if not all_parts:
-        return found
-    short = _added(found, parents, len(totals)) < totals
+        return shares
+    short = _added(shares, parents, len(totals)) < totals
     at = np.flatnonzero(short[parents])
     low, high = np.zeros(len(totals)), totals - np.minimum(_least(parts, parents, totals), 0.0)
     for _ in range(HALVINGS if len(at) else 0):
         middle = low / 2 + high / 2
         added = _added(np.clip(parts[at] + middle[parents[at]], 0.0, most[at]), parents[at], len(totals))
         low, high = np.where(added < totals, middle, low), np.where(added < totals, high, middle)
-    found[at] = np.clip(parts[at] + high[parents[at]], 0.0, most[at])
-    return found
+    shares[at] = np.clip(parts[at] + high[parents[at]], 0.0, most[at])
+    return shares
 
 
 def whole_parts(parts: Floats, parents: Codes, totals: Integers) -> Integers:
-    """Whole numbers near the parts that add up exactly to those of their groups: largest remainders.
+    """Return whole numbers near the parts that add up exactly to those of their groups: largest remainders.
 
     Args:
         parts: in steps of what is published; those of a group add up to its total to within a step.
@@ -164,8 +170,8 @@ def whole_parts(parts: Floats, parents: Codes, totals: Integers) -> Integers:
     [2, 1, 1]
     """
     down = np.floor(parts)
-    found, group_sums = down.astype(np.int64), np.zeros(len(totals), np.int64)
-    np.add.at(group_sums, parents, found)
+    whole, group_sums = down.astype(np.int64), np.zeros(len(totals), np.int64)
+    np.add.at(group_sums, parents, whole)
     missing = totals - group_sums
     order = np.lexsort((down - parts, parents))
     starts = np.flatnonzero(np.diff(parents[order], prepend=-1))
@@ -175,15 +181,15 @@ def whole_parts(parts: Floats, parents: Codes, totals: Integers) -> Integers:
     each, more = np.divmod(np.maximum(missing, 0), number)
     rank = np.empty(len(order), np.int64)
     rank[order] = np.arange(len(order)) - np.repeat(starts, sizes)
-    found += each[parents] + (rank < more[parents])
+    whole += each[parents] + (rank < more[parents])
     # Only where floats were rounded the other way there is too much: the largest part has room for it.
-    largest = np.lexsort((-found, parents))[starts]
-    found[largest] += np.minimum(missing, 0)[parents[largest]]
-    return found
+    largest = np.lexsort((-whole, parents))[starts]
+    whole[largest] += np.minimum(missing, 0)[parents[largest]]
+    return whole
 
 
 def step_below(unit: float, largest: float) -> float:
-    """The power of two in whose multiples numbers are published: no more than their noise's own step, and sums of them are exact.
+    """Return the power of two in whose multiples numbers are published: at most the noise's own step, with exact sums.
 
     Args:
         unit: the finest step of the noise of any level.
@@ -201,14 +207,14 @@ def _added(values: Floats, parents: Codes, size: int) -> Floats:
 
 
 def _least(values: Floats, parents: Codes, totals: Floats) -> Floats:
-    found = np.full(len(totals), np.inf)
-    np.minimum.at(found, parents, values)
-    return found
+    least = np.full(len(totals), np.inf)
+    np.minimum.at(least, parents, values)
+    return least
 
 
 def _running(values: Floats, starts: Codes) -> Floats:
-    """Sums from the start of each group on; taking off each group's sum at the next keeps them as exact as their size allows."""
+    """Return running sums within each group, as exact as their size allows."""
     steps = values.copy()
     steps[starts[1:]] -= np.add.reduceat(values, starts)[:-1]
-    found: Floats = np.cumsum(steps)
-    return found
+    running: Floats = np.cumsum(steps)
+    return running

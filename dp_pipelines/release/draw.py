@@ -1,9 +1,9 @@
 """The one step that turns exact totals into a release: selection and all noise of a partition, decided together.
 
 In: totals of all units per partition, a frozen stage, permits of the gate. Out: a plain Arrow table with the partition's columns
-and, for each metric, its value and the standard deviation of its noise, or what `all_partitions` makes them of. Holds: nothing
-leaves but what the stage's mechanism records account for, each draw with a permit; dropped partitions leave no trace; the table
-shares no memory, dictionary or metadata with the input. Not covered: this step draws; whoever runs it twice has two releases, of
+and, for each metric, its value and the standard deviation of its noise, or the input of `all_partitions`. Holds: nothing
+leaves that the stage's mechanism records do not account for, each draw has a permit; dropped partitions leave no trace; the table
+shares no memory, dictionary or metadata with the input. Not covered: running this step twice makes two releases, of
 which only one may ever be seen (release.staging).
 """
 
@@ -67,9 +67,9 @@ def draw_release(
     keep = np.ones(len(totals.partitions[0]), np.bool_)
     if stage.selection is not None:
         keep = _keep(totals, stage, stage.selection, steps, permits)
-    kept = np.arange(len(keep)) if all_groups else np.flatnonzero(keep)
-    tables = released_tables(totals, stage, steps, kept, permits, selected=keep)
-    permits.check_drawn(kept)
+    kept_places = np.arange(len(keep)) if all_groups else np.flatnonzero(keep)
+    tables = released_tables(totals, stage, steps, kept_places, permits, selected=keep)
+    permits.check_drawn(kept_places)
     return sorted_by_key(pa.concat_tables(tables), stage.query.partition_columns)
 
 
@@ -79,7 +79,7 @@ def noisy_numbers(
     permits: Permits,
     given: Mapping[Statistic, tuple[Law, tuple[int, int]]] = MappingProxyType({}),
 ) -> dict[Statistic, Integers]:
-    """The noisy steps of all partitions, for each statistic that is one number and has noise of its own.
+    """Return the noisy steps of all partitions, for each statistic that is one number and has noise of its own.
 
     Args:
         totals: of all partitions.
@@ -106,7 +106,7 @@ def released_tables(
     keys: Sequence[pa.Array] | None = None,
     selected: Flags | None = None,
 ) -> list[pa.Table]:
-    """The released rows of some partitions; all noise that they do not have yet is drawn.
+    """Return the released rows of some partitions; all noise that they do not have yet is drawn.
 
     Args:
         totals: of all partitions.
@@ -119,12 +119,12 @@ def released_tables(
     """
     # Cells and coordinates are many: of partitions that are dropped, whose noise nobody would see, they get none.
     portion = max(1, LARGEST_PORTION // max(1, sum(statistic.width or 0 for statistic in stage.statistics)))
-    found = []
+    tables = []
     for begin in range(0, max(len(kept), 1), portion):
         some = kept[begin : begin + portion]
         whole = totals.keys(some) if keys is None else [column[begin : begin + portion] for column in keys]
-        found.append(_table(totals, stage, steps, some, whole, permits, selected))
-    return found
+        tables.append(_table(totals, stage, steps, some, whole, permits, selected))
+    return tables
 
 
 def draw_level(
@@ -152,14 +152,14 @@ def draw_level(
 
 
 def of_level(table: pa.Table, stage: StagePlan) -> pa.Table:
-    """What the other levels of a rollup need of the released table of one: `draw_level` says what."""
+    """Return the columns of one level's released table that the other levels of a rollup need; see `draw_level`."""
     assert stage.query.level is not None
-    kept = [*stage.query.partition_columns, STATISTICS, SELECTED]
-    return table.select(kept).append_column(LEVEL, pa.array(np.full(table.num_rows, stage.query.level.number)))
+    internal = [*stage.query.partition_columns, STATISTICS, SELECTED]
+    return table.select(internal).append_column(LEVEL, pa.array(np.full(table.num_rows, stage.query.level.number)))
 
 
 def _noisy_steps(totals: Totals, permit: Permit, place: int, noise: Noise) -> Integers:
-    """One noisy number for each partition, in steps of the release."""
+    """Return one noisy number for each partition, in steps of the release."""
     exact = totals.coarse(place, shift=noise.fine_bits, step=noise.step)
     return permit.add_noise(exact, noise.law, np.arange(len(exact)))
 
@@ -213,8 +213,8 @@ def _table(
         if pooled:  # until all partitions are together: what is needed of this one
             columns[name] = all_partitions.kept(noisy, metric.statistics(basis))
         columns[of_values] = _column(values)
-        shown = capped(stddevs, metric)
-        columns[of_stddevs] = _column(shown) if metric.has_stddev else pa.nulls(len(kept), pa.float64())
+        published = capped(stddevs, metric)
+        columns[of_stddevs] = _column(published) if metric.has_stddev else pa.nulls(len(kept), pa.float64())
     if stage.query.level is not None and noisy:  # until all levels are together
         columns[STATISTICS] = all_partitions.kept(noisy, list(noisy))
         assert selected is not None
@@ -223,7 +223,7 @@ def _table(
 
 
 def _column(values: Floats) -> pa.Array:
-    """One value for each partition, or a list of values."""
+    """Return a column of one value for each partition, or of lists of values."""
     if values.ndim == 1:
         return pa.array(values)
     offsets = np.arange(0, values.size + 1, values.shape[1], dtype=np.int32)

@@ -1,4 +1,4 @@
-"""Of a rollup's table the rows that plots and verdicts are about: the finest partitions, without what they leave of their groups.
+"""The rows of a rollup's table for plots and verdicts: the finest partitions, without the rests of their groups.
 
 In: a published table and its stage's entry in the manifest. Out: some of its rows. Holds: a table without levels stays as it is.
 """
@@ -13,16 +13,16 @@ from dp_pipelines.kernels.columns import gather
 from dp_pipelines.query.rollup import LEVEL, REST
 
 ENTRY = "rollup"
-"""Where the manifest says which levels a stage has."""
+"""The key of the manifest's list of levels of a stage."""
 
 
 def is_rollup(stage: Mapping[str, Any]) -> bool:
-    """Whether a stage has levels, by its entry in the manifest."""
+    """Return True if a stage has levels, by its entry in the manifest."""
     return isinstance(stage.get(ENTRY), Mapping)
 
 
 def of(table: pa.Table, stage: Mapping[str, Any]) -> pa.Table:
-    """The rows of the finest level, without the columns that tell levels apart.
+    """Return the rows of the finest level, without the columns that distinguish levels.
 
     >>> table = pa.table({"level": [0, 1, 1], "k": [None, "a", None], "rest": [False, False, True], "n": [3.0, 2.0, 1.0]})
     >>> of(table, {"rollup": {}}).to_pydict()
@@ -38,7 +38,7 @@ def of(table: pa.Table, stage: Mapping[str, Any]) -> pa.Table:
 
 
 def of_level(table: pa.Table, stage: Mapping[str, Any], keys: Sequence[str]) -> pa.Table | None:
-    """The rows of the level that has these keys alone, without the columns that tell levels apart; None where there is none.
+    """Return the rows of the level with exactly these keys, without the columns that distinguish levels; None if there is none.
 
     >>> table = pa.table({"level": [0, 1, 1], "k": [None, "a", None], "rest": [False, False, True], "n": [3.0, 2.0, 1.0]})
     >>> of_level(table, {"rollup": {"levels": [[], ["k"]]}}, []).to_pydict()
@@ -48,8 +48,8 @@ def of_level(table: pa.Table, stage: Mapping[str, Any], keys: Sequence[str]) -> 
     levels = stage[ENTRY].get("levels") if is_rollup(stage) else None
     if not isinstance(levels, Sequence) or of(table, stage) is table:
         return None
-    found = next((at for at, level in enumerate(levels) if level == list(keys)), None)
-    return None if found is None else _published_groups(table, pa.scalar(found))
+    number = next((at for at, level in enumerate(levels) if level == list(keys)), None)
+    return None if number is None else _published_groups(table, pa.scalar(number))
 
 
 def _published_groups(table: pa.Table, level: pa.Scalar) -> pa.Table:

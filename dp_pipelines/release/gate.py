@@ -50,7 +50,7 @@ from dp_pipelines.query.query import PrivatePartitions
 from dp_pipelines.release.unit_reach import DeclaredBounds, loose_bounds, reach
 
 Fields = dict[str, Any]
-"""What a record must state, by field; None if it must state nothing."""
+"""The required fields of a record; None for fields that must be empty."""
 
 SELECTION = "selection"
 """The record of the coins of selection, or of noise that selection alone compares."""
@@ -248,25 +248,25 @@ def _any(probability: float, times: int) -> float:
 
 
 def required(stage: StagePlan, group: str | None, vectors: ClippedVectors | None) -> list[Fields]:
-    """What the records of a stage must state.
+    """Return the required fields of the records of a stage.
 
     Args:
         stage: the stage as it runs; if its bounds are open, with the most that is reserved for them.
         group: of the units that it reads.
         vectors: the sums of vectors that are released for it outside the aggregate path.
     """
-    made = [_of_statistic(stage, place, noise, vectors) for place, noise in _noises(stage)]
-    made += _of_decisions(stage)
+    records = [_of_statistic(stage, place, noise, vectors) for place, noise in _noises(stage)]
+    records += _of_decisions(stage)
     every: Fields = {field.name: None for field in dataclasses.fields(MechanismRecord)}
-    return [every | fields | {"stage": stage.name, "group": group} for fields in made]
+    return [every | fields | {"stage": stage.name, "group": group} for fields in records]
 
 
 def _noises(stage: StagePlan) -> list[tuple[int | None, Noise]]:
-    """The noises that are drawn, by the place of the statistic; None for the one that selection draws for itself."""
-    found: list[tuple[int | None, Noise]] = [(at, noise) for at, noise in enumerate(stage.noises) if noise is not None]
+    """Return the noises that are drawn, by the place of the statistic; None for the one that selection draws for itself."""
+    noises: list[tuple[int | None, Noise]] = [(at, noise) for at, noise in enumerate(stage.noises) if noise is not None]
     if stage.selection is not None and stage.selection.noise is not None and not stage.selection.released:
-        found.append((None, stage.selection.noise))
-    return found
+        noises.append((None, stage.selection.noise))
+    return noises
 
 
 def _of_statistic(stage: StagePlan, place: int | None, noise: Noise, vectors: ClippedVectors | None) -> Fields:
@@ -294,7 +294,7 @@ class _Drawn:
 
     @property
     def moved(self) -> LatticeSteps:
-        """How far a unit moves the statistic in the steps of its noise, by the bounds of the job."""
+        """Return how far a unit moves the statistic in the steps of its noise, by the bounds of the job."""
         return _moved(self.stage, self.statistic, self.name, self.noise)
 
 
@@ -332,7 +332,7 @@ def _of_median(drawn: _Drawn) -> Fields:
 
 
 def _moved(stage: StagePlan, statistic: Statistic, name: str, noise: Noise) -> LatticeSteps:
-    """How far a unit moves a statistic in the steps of its noise, by the bounds of the job."""
+    """Return how far a unit moves a statistic in the steps of its noise, by the bounds of the job."""
     choice, moved = stage.choices.noises.get(name), reach(statistic, stage.query)
     if stage.query.bounds.auto or name in auto_statistics(stage.query, stage.choices.centred):
         assert choice is not None
@@ -341,7 +341,7 @@ def _moved(stage: StagePlan, statistic: Statistic, name: str, noise: Noise) -> L
 
 
 def _of_sums(drawn: _Drawn) -> Fields:
-    """The fields for the sums that the trainer releases, with the noise that it takes from the stage."""
+    """Return the fields for the sums that the trainer releases, with the noise that it takes from the stage."""
     vectors = drawn.vectors
     if vectors is None:
         return {"kind": f"{drawn.statistic.name}, which nothing releases"}
@@ -363,10 +363,10 @@ def _of_sums(drawn: _Drawn) -> Fields:
 
 
 def _together(vectors: ClippedVectors, norms: Sequence[Fraction], scale: Fraction) -> Fraction:
-    """The square of how far one unit moves all sums, of whichever group it is: row by row of the matrix of noise."""
+    """Return the square of how far one unit moves all sums, of whichever group it is: row by row of the matrix of noise."""
     matrix = [Fraction(1), *(Fraction(each, 2**COEFFICIENT_BITS) for each in vectors.coefficients)]
     rounding = Fraction(math.isqrt(vectors.size - 1) + 1) * scale / SCALE
-    found, apart = [], vectors.separation or 1
+    together, apart = [], vectors.separation or 1
     for group in range(apart):
         total = Fraction(0)
         for row in range(len(norms)):
@@ -374,8 +374,8 @@ def _together(vectors: ClippedVectors, norms: Sequence[Fraction], scale: Fractio
             moved = sum((matrix[row - at] * norms[at] for at in reaching), Fraction(0))
             # Only what is carried over from a sum that the unit is in can be rounded otherwise without it.
             total += (moved + (rounding if any(at < row for at in reaching) else 0)) ** 2
-        found.append(total)
-    return max(found) if not vectors.coefficients else Fraction(math.ceil(max(found)))
+        together.append(total)
+    return max(together) if not vectors.coefficients else Fraction(math.ceil(max(together)))
 
 
 FIELDS: Mapping[type[Mechanism], Callable[[_Drawn], Fields]] = {
@@ -385,11 +385,11 @@ FIELDS: Mapping[type[Mechanism], Callable[[_Drawn], Fields]] = {
     MedianByPoints: _of_median,
     NoisyTrainingSums: _of_sums,
 }
-"""What the record of each mechanism must state besides its name; computed here, not asked of the mechanism."""
+"""Functions that compute the required fields of a record, by mechanism, without asking the mechanism."""
 
 
 def _of_decisions(stage: StagePlan) -> list[Fields]:
-    """The records of choices, coins and thresholds."""
+    """Return the records of choices, coins and thresholds."""
     kind, selection, delta = stage.kind, stage.selection, stage.choices.selection_delta
     if isinstance(kind, BestKind):
         fields: Fields = {"name": "best", "epsilon": stage.choices.selection_epsilon, "l0": kind.choice.k}

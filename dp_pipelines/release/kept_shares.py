@@ -1,9 +1,9 @@
-"""What the bounds of a stage cut off, as shares with standard deviations, from one noisy sum of units' vectors.
+"""Shares of rows and units that the bounds of a stage keep, with standard deviations, from one noisy sum of units' vectors.
 
-In: the released sum, the standard deviation of its noise, what its coordinates mean. Out: JSON values for `kept.json` and the
-manifest. Holds: post-processing of released numbers and public parameters; a share that noise could have made alone is null and
-never an error. Not covered: units with so many rows that too few of them share a cell to be seen above the noise; rows of units
-beyond the last edge, for which the share of rows is an upper bound.
+In: the released sum, the standard deviation of its noise, the meaning of its coordinates. Out: JSON values for `kept.json` and
+the manifest. Holds: post-processing of released numbers and public parameters; a share that noise could have made alone is null
+and never an error. Not covered: units with so many rows that too few of them share a cell to be seen above the noise; rows of
+units beyond the last edge, for which the share of rows is an upper bound.
 """
 
 import math
@@ -22,7 +22,7 @@ from dp_pipelines.query.query import Query
 Floats = NDArray[np.float64]
 
 JOINED = "joined rows"
-"""What the figures are of, as a manifest says it, where a join has made the rows: those that met nothing are in none."""
+"""The manifest's note that figures are of joined rows: rows without a match are in none of them."""
 
 SEEN = 3.0
 """A number of units counts as seen from so many standard deviations of its noise on."""
@@ -35,7 +35,7 @@ LARGEST_BAR = 0.25
 
 
 def of_stage(noisy: Floats, kept: StagePlan, query: Query, metrics: Mapping[str, Metric]) -> dict[str, Any]:
-    """All figures of a stage, out of the stage that has released their counts.
+    """Return all figures of a stage, out of the stage that has released their counts.
 
     Args:
         noisy: the released sum.
@@ -49,7 +49,7 @@ def of_stage(noisy: Floats, kept: StagePlan, query: Query, metrics: Mapping[str,
 
 
 def shares(noisy: Floats, stddev: float, law: str, counts: KeptCounts, metrics: Mapping[str, Metric]) -> dict[str, Any]:
-    """All figures of a stage.
+    """Return all figures of a stage.
 
     Args:
         noisy: the released sum, one number for each coordinate.
@@ -67,7 +67,7 @@ def shares(noisy: Floats, stddev: float, law: str, counts: KeptCounts, metrics: 
     columns = counts.sides(metrics)
     every = float(whole.sum())
     of_metrics, counted = _of_metrics(noisy, stddev, law, counts, metrics)
-    asked = [*counts.filters, *(["not_null"] * len(counts.columns))]
+    filters = [*counts.filters, *(["not_null"] * len(counts.columns))]
     named = [None] * len(counts.filters) + list(counts.columns)
     units = float(facts.sum(axis=1).mean()) if len(facts) else 0.0
     return {
@@ -81,7 +81,7 @@ def shares(noisy: Floats, stddev: float, law: str, counts: KeptCounts, metrics: 
         ],
         "facts": [
             {"fact": fact, "column": column, **_of_all(float(pair[0]), units, len(facts), stddev)}
-            for fact, column, pair in zip(asked, named, facts, strict=True)
+            for fact, column, pair in zip(filters, named, facts, strict=True)
         ],
         "counts": {
             "whole": whole.tolist(),
@@ -99,28 +99,28 @@ def shares(noisy: Floats, stddev: float, law: str, counts: KeptCounts, metrics: 
 def _of_metrics(
     noisy: Floats, stddev: float, law: str, counts: KeptCounts, metrics: Mapping[str, Metric]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The shares of single metrics, where these were measured, and the counts behind them. Arguments as for `shares`."""
+    """Return the shares of single metrics, where these were measured, and the counts behind them. Arguments as for `shares`."""
     cells, units = counts.cells, float(noisy[:2].sum())
-    found, counted = dict[str, Any](), dict[str, Any]()
+    shares, counted = dict[str, Any](), dict[str, Any]()
     if cells.pairs:
         of_groups = noisy[cells.before_pairs : cells.before_sums].reshape(2, -1)
         hidden = {"unseen": unseen(of_groups, units, stddev, law)}
-        found["groups"] = share_of_rows(of_groups, cells.pairs, stddev, law) | hidden
+        shares["groups"] = share_of_rows(of_groups, cells.pairs, stddev, law) | hidden
         counted |= {"edges_of_groups": list(cells.pairs), "groups": of_groups.tolist()}
     if cells.sums:
         of_sums = noisy[cells.before_sums : cells.before_facts].reshape(cells.sums, 2, len(cells.amounts))
-        found["sums"] = [
+        shares["sums"] = [
             {"column": column, "end": end}
             | share_of_sum(parts, cells.amounts, stddev, law)
             | {"unseen": unseen(parts, units, stddev, law)}
             for (column, end), parts in zip(counts.amounts(metrics), of_sums, strict=True)
         ]
         counted["sums"] = of_sums.tolist()
-    return found, counted
+    return shares, counted
 
 
 def share(group: Floats, place: int, stddev: float) -> dict[str, float | None]:
-    """The share of one of some noisy counts that together are all units.
+    """Return the share of one of some noisy counts that together are all units.
 
     Args:
         group: the counts.
@@ -142,10 +142,10 @@ def share(group: Floats, place: int, stddev: float) -> dict[str, float | None]:
 
 
 def share_of_rows(rows: Floats, edges: tuple[int, ...], stddev: float, law: str) -> dict[str, Any]:
-    """About which share of all rows is counted.
+    """Estimate the share of all rows that is counted.
 
     A unit in a cell counts as one with the middle of the cell's numbers of rows, on a logarithmic scale; in the last cell as one
-    with as many as it has at least. Cells that do not stand out of the noise, alone or with their neighbours, count as
+    with as many as it has at least. Cells that do not exceed the noise, alone or with their neighbours, count as
     empty.
 
     Args:
@@ -164,12 +164,12 @@ def share_of_rows(rows: Floats, edges: tuple[int, ...], stddev: float, law: str)
     """
     begins = np.array(edges, float)
     sizes = np.sqrt(begins * np.append(begins[1:] - 1, begins[-1]))
-    found, last = _share_of_cells(rows, sizes, stddev, law)
-    return {**found, "at_most": last, "fewer_than": edges[-1]}
+    share, last = _share_of_cells(rows, sizes, stddev, law)
+    return {**share, "at_most": last, "fewer_than": edges[-1]}
 
 
 def share_of_sum(parts: Floats, edges: tuple[int, ...], stddev: float, law: str) -> dict[str, Any]:
-    """About which share of a sum is counted, likewise, of a histogram of units by their amounts: those with none weigh nothing.
+    """Estimate the share of a sum that is counted, from a histogram of units by their amounts: those with none weigh nothing.
 
     Args:
         parts: units by amount: their parts that are kept, and that are cut off.
@@ -182,25 +182,25 @@ def share_of_sum(parts: Floats, edges: tuple[int, ...], stddev: float, law: str)
     0.9
     """
     begins = np.array(edges, float)
-    found, last = _share_of_cells(parts, np.sqrt(begins * np.append(begins[1:], begins[-1])), stddev, law)
-    return {**found, "at_most": last}
+    share, last = _share_of_cells(parts, np.sqrt(begins * np.append(begins[1:], begins[-1])), stddev, law)
+    return {**share, "at_most": last}
 
 
 def _share_of_cells(rows: Floats, sizes: Floats, stddev: float, law: str) -> tuple[dict[str, float | None], bool]:
-    """The share of what the units in all cells have, each as much as the middle of its cell, and whether some are in the last."""
+    """Return the share of all units' amounts, each as much as the middle of its cell, and True if some are in the last cell."""
     seen = _seen(rows, stddev, law)
     weights = np.where(seen, sizes, 0.0)
-    kept, cut = (float(weights @ part) for part in rows)
-    total = kept + cut
+    inside, cut = (float(weights @ part) for part in rows)
+    total = inside + cut
     if not seen.any() or not total > 0:
         return _told(None, None), bool(seen[-1])
-    part = min(max(kept / total, 0.0), 1.0)
+    part = min(max(inside / total, 0.0), 1.0)
     bar = stddev * math.hypot(1 - part, part) * float(np.linalg.norm(weights)) / total
     return _told(part, bar), bool(seen[-1])
 
 
 def unseen(rows: Floats, units: float, stddev: float, law: str) -> float:
-    """The share of units in cells that do not stand out of the noise, so that the share of rows says nothing of them.
+    """Return the share of units in cells that do not exceed the noise. The share of rows says nothing about them.
 
     Args:
         rows: as for `share_of_rows`.
@@ -208,7 +208,7 @@ def unseen(rows: Floats, units: float, stddev: float, law: str) -> float:
         stddev, law: of the noise of each number.
 
     Returns:
-        a number from 0 to 1; 1 where no units stand out at all.
+        a number from 0 to 1; 1 if no cell exceeds the noise.
 
     >>> round(unseen(np.array([[900.0, 2.0], [0.0, 98.0]]), 1000.0, 1.0, "gaussian"), 3)
     0.0
@@ -222,12 +222,12 @@ def unseen(rows: Floats, units: float, stddev: float, law: str) -> float:
 
 
 def _seen(rows: Floats, stddev: float, law: str) -> NDArray[np.bool_]:
-    """Which cells of numbers of rows stand out of the noise, alone or with their neighbours."""
+    """Return True for cells of numbers of rows that exceed the noise, alone or with their neighbours."""
     return np.asarray(value_bounds.seen(rows.sum(axis=0), stddev, law, FALSE_ALARM, added=2) > 0)
 
 
 def _of_all(holds: float, units: float, facts: int, stddev: float) -> dict[str, float | None]:
-    """The share of units in whose row a fact holds; their number is the mean over what all facts say of it."""
+    """Return the share of units in whose row a fact holds; their number is the mean over what all facts say of it."""
     if not units > SEEN * stddev * math.sqrt(2 / facts):
         return _told(None, None)
     part = min(max(holds / units, 0.0), 1.0)

@@ -1,9 +1,9 @@
-"""The draw over a large list: of partitions with rows as always, of those without rows only the ones that pass are drawn at all.
+"""The draw over a large list: partitions with rows are drawn as always, of those without rows only the ones that pass.
 
 In: exact totals of the partitions that have rows, a frozen stage over a `LargeList`. Out: the released partitions that pass,
 bucket by bucket. Holds: their joint law is that of drawing the noise of every listed partition and leaving out what does not pass
-(docs/proofs/large_lists.md); an unlisted partition that the filter has let through is dropped by its whole key; rows of both
-kinds are told apart by nothing. Not covered: the order, which is that of the keys once all are together (`staging`).
+(docs/proofs/large_lists.md); an unlisted partition that the filter has let through is dropped by its whole key; nothing
+distinguishes rows of both kinds. Not covered: the order, which is that of the keys once all are together (`staging`).
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -67,22 +67,22 @@ def draw_passing(
     buckets = listed.buckets_of(place, places)
     ends = np.searchsorted(numbers[order], np.arange(buckets.start, buckets.stop + 1))
     for number, begin, end in zip(buckets, ends[:-1], ends[1:], strict=True):
-        bucket, asked = listed.bucket(number), order[begin:end]
-        found = bucket.find([gather.take(column, asked) for column in totals.partitions], hashes[asked])
+        bucket, rows = listed.bucket(number), order[begin:end]
+        found = bucket.find([gather.take(column, rows) for column in totals.partitions], hashes[rows])
         inside = found < len(bucket)
         with_rows = np.zeros(len(bucket), np.bool_)
         with_rows[found[inside]] = True
-        kept = inside & passes[asked]
-        keys = [gather.take(column, found[kept]) for column in bucket.columns]
-        tables = draw.released_tables(totals, stage, steps, asked[kept], permits, keys, passes)
-        permits.check_drawn(asked[kept])
+        selected = inside & passes[rows]
+        keys = [gather.take(column, found[selected]) for column in bucket.columns]
+        tables = draw.released_tables(totals, stage, steps, rows[selected], permits, keys, passes)
+        permits.check_drawn(rows[selected])
         passing = _passing(with_rows, chance, permits.words_of_bucket(number, laws))
         tables += _of_noise_alone(stage, bucket.columns, passing, compared, permits)
         yield sorted_by_key(pa.concat_tables(tables), stage.query.partition_columns)
 
 
 def _passing(with_rows: Flags, chance: Fraction, words: DrawWords) -> Integers:
-    """The places without rows whose noise passes: each with this chance, independently of all others."""
+    """Return the places without rows whose noise passes: each with this chance, independently of all others."""
     without = np.flatnonzero(~with_rows)
     return without[PoissonSampler(chance, words).draw(len(without))] if chance else without[:0]
 
@@ -90,7 +90,7 @@ def _passing(with_rows: Flags, chance: Fraction, words: DrawWords) -> Integers:
 def _of_noise_alone(
     stage: StagePlan, listed: tuple[pa.Array, ...], places: Integers, compared: Compared, permits: Permits
 ) -> list[pa.Table]:
-    """Partitions without rows whose noise passes: what is compared is drawn given that it does, all other noise as always."""
+    """Draw partitions without rows whose noise passes: compared noise is drawn given that it passes, all other as always."""
     keys = tuple(gather.take(column, places) for column in listed)
     totals = accumulate.nothing_summed(keys, stage.statistics)
     permits = permits.for_bucket(len(places))

@@ -1,7 +1,7 @@
-"""The manifest: what was released, under which plan, for whom the guarantee holds, and what it does not cover.
+"""The manifest of a release: its content and plan, the people whom the guarantee protects, and its limits.
 
-In: public facts of a run and the staged files. Out: `manifest.json`. Holds: no size, digest, timing or count of the input
-stands in it.
+In: public facts of a run and the staged files. Out: `manifest.json`. Holds: it has no size, digest, timing or count of the
+input.
 """
 
 import functools
@@ -22,19 +22,19 @@ from dp_pipelines.query.row_unit import ROW, is_row_unit
 FORMAT = 1
 
 MADE_UP_FORMAT = "made-up rows"
-"""Instead, of a report of made-up rows: whoever looks for a release finds none."""
+"""The format of a report of made-up rows, so that programs do not take it for a release."""
 
 ESTIMATES_FORMAT = "collected reports"
 """Instead, of estimates from reports of devices: no reader of central releases takes it for one."""
 
 MADE_UP = "made-up rows: no number here is about real data, and nothing was charged"
-"""What is said of such a report, wherever it is shown."""
+"""The note on such a report, wherever it is shown."""
 
 MADE_UP_TOTALS = "totals and numbers of made-up rows mean nothing: they are as large as the assumptions make them"
-"""What is said of its numbers, where a reader could take them for results."""
+"""The note on its numbers, where a reader could take them for results."""
 
 NOT_ACCOUNTED = "not accounted across runs"
-"""What a manifest says where no ledger remembers the run."""
+"""The note of a manifest if no ledger has the run."""
 
 NOT_COVERED = (
     "timing and side channels of the runner and its user interface",
@@ -54,7 +54,7 @@ def manifest(
     run_id: str | None = None,
     params: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """The manifest of staged files.
+    """Return the manifest of staged files.
 
     Args:
         statement: budget and cost of the plan (`Plan.statement`).
@@ -84,7 +84,7 @@ def manifest(
 
 
 def with_looks(content: Mapping[str, Any], looks: Sequence[Mapping[str, str]]) -> dict[str, Any]:
-    """A manifest that names looks at the raw rows by which parameters may have been chosen; the same one where there is none.
+    """Return a manifest that names looks at the raw rows by which parameters may have been chosen; the same one without any.
 
     Args:
         content: the manifest.
@@ -97,7 +97,7 @@ def with_looks(content: Mapping[str, Any], looks: Sequence[Mapping[str, str]]) -
 
 
 def with_parties(content: Mapping[str, Any], said: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """A manifest that says which organisations have made the release together, and what is only promised.
+    """Return a manifest that says which organisations have made the release together, and what is only promised.
 
     Args:
         content: the manifest.
@@ -109,7 +109,7 @@ def with_parties(content: Mapping[str, Any], said: Mapping[str, Mapping[str, Any
 
 
 def of_made_up_rows(content: Mapping[str, Any], assumed: Sequence[str]) -> dict[str, Any]:
-    """A manifest of a report of made-up rows, which no reader of releases takes for one.
+    """Return a manifest of a report of made-up rows, which no reader of releases takes for one.
 
     Args:
         content: the manifest that a release would have.
@@ -125,7 +125,7 @@ def of_made_up_rows(content: Mapping[str, Any], assumed: Sequence[str]) -> dict[
 
 
 def stages_to_json(stages: Mapping[str, StagePlan]) -> list[dict[str, Any]]:
-    """What each stage releases, for readers of a report: columns, kinds of metrics, noise, selection.
+    """Describe the releases of each stage for readers of a report: columns, kinds of metrics, noise, selection.
 
     Args:
         stages: frozen, by name.
@@ -162,22 +162,22 @@ def stages_to_json(stages: Mapping[str, StagePlan]) -> list[dict[str, Any]]:
 
 
 def _range(metric: Metric) -> dict[str, Any]:
-    """The declared range of what a metric publishes, if it has one; of scaled values it would be that of no partition."""
+    """Return the declared range of a metric's published values, if it has one; scaled values have none, as it varies."""
     within = None if metric.scale is not None else metric.value_range
     return {} if within is None else {"range": list(within)}
 
 
 def digests(files: Mapping[str, pathlib.Path]) -> dict[str, dict[str, str]]:
-    """The SHA-256 of each file, by published name."""
+    """Return the SHA-256 of each file, by published name."""
     return {name: {"sha256": hashlib.sha256(path.read_bytes()).hexdigest()} for name, path in sorted(files.items())}
 
 
 def holds(folder: pathlib.Path, listed: Mapping[str, Any]) -> bool:
-    """Whether all files of a release are in a folder, byte for byte.
+    """Return True if all files of a release are in a folder, byte for byte.
 
     Args:
         folder: where it was published.
-        listed: what `digests` gave of them.
+        listed: as `digests` returned them.
     """
     try:
         return digests({name: folder / name for name in listed}) == listed
@@ -186,7 +186,7 @@ def holds(folder: pathlib.Path, listed: Mapping[str, Any]) -> bool:
 
 
 def unit_in_words(columns: Sequence[str]) -> str:
-    """The privacy unit as a reader understands it.
+    """Return the privacy unit as a reader understands it.
 
     >>> unit_in_words(["customer_id"]), unit_in_words(["customer_id", "week"]), unit_in_words(["(row)"])
     ('value of customer_id', 'combination of customer_id and week', 'row')
@@ -204,17 +204,17 @@ def write_manifest(content: Mapping[str, Any], folder: pathlib.Path) -> pathlib.
 
 
 def read_manifest(folder: str | pathlib.Path) -> dict[str, Any] | None:
-    """The manifest of a published folder, or None where there is none that can be read."""
+    """Return the manifest of a published folder, or None where there is none that can be read."""
     return _read(folder, FORMAT)
 
 
 def read_made_up(folder: str | pathlib.Path) -> dict[str, Any] | None:
-    """The manifest of a report of made-up rows, or None where there is none that can be read."""
+    """Return the manifest of a report of made-up rows, or None where there is none that can be read."""
     return _read(folder, MADE_UP_FORMAT)
 
 
 def read_estimates(folder: str | pathlib.Path) -> dict[str, Any] | None:
-    """The manifest of estimates from reports of devices, or None where there is none that can be read."""
+    """Return the manifest of estimates from reports of devices, or None where there is none that can be read."""
     return _read(folder, ESTIMATES_FORMAT)
 
 
@@ -227,7 +227,7 @@ def _read(folder: str | pathlib.Path, wanted: int | str) -> dict[str, Any] | Non
 
 
 def spent_so_far(content: Mapping[str, Any]) -> str | None:
-    """Which run of its plan a release is, and what the plan's runs have spent up to it; None where no ledger knows that.
+    """Return which run of its plan a release is, and the spending of the plan's runs up to it; None without a ledger.
 
     Args:
         content: of a manifest; any part of it may be missing.
@@ -242,14 +242,15 @@ def spent_so_far(content: Mapping[str, Any]) -> str | None:
     if not isinstance(ledger, Mapping) or not isinstance(budget, Mapping):
         return None
     so_far, runs = ledger.get("so_far"), ledger.get("runs")
-    spent, asked = so_far.get("epsilon") if isinstance(so_far, Mapping) else None, budget.get("epsilon")
+    spent, epsilon = so_far.get("epsilon") if isinstance(so_far, Mapping) else None, budget.get("epsilon")
     if not isinstance(runs, int) or runs < 2 or not isinstance(ledger.get("round"), int):
         return None
-    if not all(isinstance(value, int | float) and 0 <= value < 1e300 for value in (spent, asked)):
+    if not all(isinstance(value, int | float) and 0 <= value < 1e300 for value in (spent, epsilon)):
         return None
     spare = ledger.get("spare")
     known = f", of them {spare} spare" if isinstance(spare, int) and 0 < spare < runs else ""
-    return f"run {ledger['round']} of {runs}{known}; the runs so far used epsilon {spent_number(spent)} of {spent_number(asked)}"
+    used = f"epsilon {spent_number(spent)} of {spent_number(epsilon)}"
+    return f"run {ledger['round']} of {runs}{known}; the runs so far used {used}"
 
 
 @functools.cache

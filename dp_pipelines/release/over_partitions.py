@@ -21,13 +21,13 @@ from dp_pipelines.release.staging import sorted_by_key
 
 
 def union(tables: Sequence[pa.Table]) -> pa.Table:
-    """Released partitions of several selections, sorted; no two of them have released the same."""
+    """Return released partitions of several selections, sorted; no two of them have released the same."""
     whole = pa.concat_tables(tables, promote_options="permissive")
     return sorted_by_key(whole, whole.column_names)
 
 
 def over(stage: StagePlan, partitions: pa.Table) -> StagePlan:
-    """The stage with these partitions as its public list.
+    """Return the stage with these partitions as its public list.
 
     Args:
         stage: one without selection.
@@ -41,11 +41,11 @@ def over(stage: StagePlan, partitions: pa.Table) -> StagePlan:
 
 
 def nothing(stage: StagePlan, partitions: pa.Table) -> pa.Table:
-    """What a stage releases of no partition: its columns, without rows.
+    """Return the release of a stage without any partition: its columns, without rows.
 
     Args:
         stage: one without selection.
-        partitions: without rows; tells the types.
+        partitions: without rows; it has the types.
     """
     names = stage.layout.partition_names
     empty = accumulate.no_partials(names, stage.statistics)

@@ -26,7 +26,7 @@ from dp_pipelines.query.rollup import LEVEL
 from dp_pipelines.release import staging
 
 ENTRY = "kept"
-"""Where a metric's entry in the manifest says from which share its range follows, or why it has none."""
+"""The key in a metric's manifest entry for the share from which its range follows, or the reason why it has none."""
 
 ONE_SIDED = 1.64
 """So many standard deviations below a measured share the true one is at least, with 95%."""
@@ -35,14 +35,14 @@ LEAST_LEFT = 1 / 3
 """There is no high end where less than this part of the worst group may be left."""
 
 MOST_UNSEEN = 0.15
-"""There is none either where more than this part of the units is in cells that do not stand out of the noise."""
+"""There is no range either if more than this part of the units is in cells that do not exceed the noise."""
 
 FACTOR_BITS = 12
 """Estimates are counted numbers times a multiple of 2**-12: of so few digits that estimates of parts add up exactly, if the
 counted numbers and their sum have 40 binary digits or fewer, as rows, and sums in steps of their noise, have."""
 
 GROUP, TOTAL = 2.0, 1.0
-"""How many times the average share one group may lose; a total loses just that."""
+"""One group may lose so many times the average share; a total loses exactly the average."""
 
 CHOSEN = "the published groups were chosen by their noisy numbers"
 JOINED = "the limits on rows of each table, before the join, are in no measured share"
@@ -64,7 +64,7 @@ TAKEN = "another column has the name of one of its columns"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class KeptShare:
-    """Which share of a statistic, over all groups, the limits keep.
+    """The share of a statistic, over all groups, that the limits keep.
 
     Args:
         share: as measured, at most 1.
@@ -79,16 +79,16 @@ class KeptShare:
 
     @property
     def counted(self) -> float:
-        """The share to divide by: 1 where noise alone could make it look smaller than 1."""
+        """Return the share to divide by: 1 where noise alone could make it look smaller than 1."""
         return 1.0 if 1 - self.share < ONE_SIDED * self.stddev else self.share
 
     @property
     def low(self) -> float:
-        """What the share is at least."""
+        """Return the lower end of the share."""
         return max(self.share - ONE_SIDED * self.stddev, 0.0)
 
     def left(self, times: float) -> float:
-        """The part of a group that is left at least, if it loses at most so many times the average share."""
+        """Return the part of a group that is left at least, if it loses at most so many times the average share."""
         return 1 - times * (1 - self.low)
 
 
@@ -163,7 +163,7 @@ def ranges_of_means(values: Floats, bars: Floats, kept: KeptShare | None, rows: 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MetricRange:
-    """From what the ranges of one metric follow.
+    """The shares from which the ranges of one metric follow.
 
     Args:
         of_groups: the share of its statistic that the limits keep in the finest groups; None: unknown.
@@ -172,7 +172,7 @@ class MetricRange:
         why: why there is no estimate and no high end, or not in all groups; empty where there are.
         sign: 1 where the limits can only make its numbers smaller, -1 where they can only make them larger; 0 where they can do
             both, so that it has no range at all.
-        rows: of a mean, the share of rows that the limits keep, beside those of its sum.
+        rows: of a mean, the share of rows that the limits keep, in addition to that of its sum.
         below: how much of it a unit has less than, or nobody could see how much: "512 rows"; empty where that does not matter.
         law: of its noise, as the manifest names it.
     """
@@ -188,7 +188,7 @@ class MetricRange:
 
     @property
     def bar(self) -> float:
-        """Half the length of an error bar, in standard deviations."""
+        """Return half the length of an error bar, in standard deviations."""
         return deviations_in_bar(self.law)
 
     def of(self, values: Floats, stddevs: Floats, totals: Flags, above: Flags, others: Flags) -> Ranges:
@@ -200,19 +200,19 @@ class MetricRange:
             others: which rows are of all keys that are not listed, of which nobody knows how much is cut off.
         """
         values, bars = self.sign * values, self.bar * stddevs
-        found = self._of(values, bars, self.of_groups, GROUP)
-        for rows, kept, times in (
+        ranges = self._of(values, bars, self.of_groups, GROUP)
+        for rows, share, times in (
             (totals, self.of_total, TOTAL),
             (above, self.above, GROUP),
             (others, None, GROUP),
         ):
-            part = self._of(values, bars, kept, times)
-            found = Ranges(
-                estimate=np.where(rows, part.estimate, found.estimate),
-                low=np.where(rows, part.low, found.low),
-                high=np.where(rows, part.high, found.high),
+            part = self._of(values, bars, share, times)
+            ranges = Ranges(
+                estimate=np.where(rows, part.estimate, ranges.estimate),
+                low=np.where(rows, part.low, ranges.low),
+                high=np.where(rows, part.high, ranges.high),
             )
-        return found if self.sign > 0 else Ranges(estimate=-found.estimate, low=-found.high, high=-found.low)
+        return ranges if self.sign > 0 else Ranges(estimate=-ranges.estimate, low=-ranges.high, high=-ranges.low)
 
     def _of(self, values: Floats, bars: Floats, kept: KeptShare | None, times: float) -> Ranges:
         if self.rows is None:
@@ -225,14 +225,14 @@ class MetricRange:
         Args:
             total: whether the stage has no other groups.
         """
-        kept, times = (self.of_total, TOTAL) if total else (self.of_groups, GROUP)
-        said: dict[str, Any] = {"share": None, "stddev": None, "at_least": None, "divided_by": None}
-        if kept is not None:
-            divided = kept.counted if self.why not in (LOST, LOST_BELOW) else None
-            said = {"share": kept.share, "stddev": kept.stddev, "at_least": kept.low, "divided_by": divided}
+        share, times = (self.of_total, TOTAL) if total else (self.of_groups, GROUP)
+        values: dict[str, Any] = {"share": None, "stddev": None, "at_least": None, "divided_by": None}
+        if share is not None:
+            divided = share.counted if self.why not in (LOST, LOST_BELOW) else None
+            values = {"share": share.share, "stddev": share.stddev, "at_least": share.low, "divided_by": divided}
         of_rows = {} if self.rows is None else {"share_of_rows": self.rows.share}
         return {
-            **said,
+            **values,
             **of_rows,
             "times": times,
             "below": self.below or None,
@@ -248,7 +248,7 @@ def of_stage(query: Query, described: Mapping[str, Any], *, chosen: bool = False
         described: its entry in the manifest, with the figures of `kept_shares`.
         chosen: whether rows were left out by the size of their noisy numbers.
     """
-    figures, found = described[ENTRY], {}
+    figures, by_metric = described[ENTRY], {}
     for name in range_columns(query):
         metric = query.metrics[name]
         range_ = (
@@ -256,8 +256,8 @@ def of_stage(query: Query, described: Mapping[str, Any], *, chosen: bool = False
         )
         why = OTHER_KEYS if range_.sign and query.other_column is not None else ""
         law = str(described["metrics"][name]["noise"])
-        found[name] = dataclasses.replace(range_, law=law, why=range_.why or why)
-    return found
+        by_metric[name] = dataclasses.replace(range_, law=law, why=range_.why or why)
+    return by_metric
 
 
 def without_columns(*, total: bool) -> dict[str, Any]:
@@ -363,14 +363,14 @@ def _of_sum(metric: Metric, figures: Mapping[str, Any]) -> KeptShare | str:
 
 
 def _of_mean(metric: Metric, query: Query, figures: Mapping[str, Any]) -> MetricRange:
-    sign, kept, rows = sign_of(metric), _of_sum(metric, figures), _share(figures["rows"])
-    for why in (BOTH_WAYS if not sign else None, SHRUNK if metric.pools else None, _joined(figures), kept, rows):
+    sign, of_sum, rows = sign_of(metric), _of_sum(metric, figures), _share(figures["rows"])
+    for why in (BOTH_WAYS if not sign else None, SHRUNK if metric.pools else None, _joined(figures), of_sum, rows):
         if isinstance(why, str):
             return MetricRange(sign=0, why=why)
-    assert isinstance(kept, KeptShare)
+    assert isinstance(of_sum, KeptShare)
     assert isinstance(rows, KeptShare)
-    why, below = _lost(query, kept, rows), _amount_below(metric, figures)
-    return MetricRange(of_groups=kept, of_total=kept, above=kept, rows=rows, why=why, sign=sign, below=below)
+    why, below = _lost(query, of_sum, rows), _amount_below(metric, figures)
+    return MetricRange(of_groups=of_sum, of_total=of_sum, above=of_sum, rows=rows, why=why, sign=sign, below=below)
 
 
 def _share(measured: Mapping[str, Any]) -> KeptShare | str:
@@ -406,12 +406,12 @@ def with_columns(table: pa.Table, query: Query, found: Mapping[str, MetricRange]
         others = np.asarray(table.column(query.other_column).to_numpy(), np.bool_)
     nothing = pa.nulls(table.num_rows, pa.float64())
     for name, columns in range_columns(query).items():
-        made = [nothing] * 3
+        arrays = [nothing] * 3
         if found[name].sign:
             values, stddevs = (_floats(table.column(column)) for column in (name, f"{name}_stddev"))
             ranges = found[name].of(values, stddevs, totals, above, others)
-            made = [pa.array(numbers, from_pandas=True) for numbers in (ranges.estimate, ranges.low, ranges.high)]
-        for column, numbers in zip(columns, made, strict=True):
+            arrays = [pa.array(numbers, from_pandas=True) for numbers in (ranges.estimate, ranges.low, ranges.high)]
+        for column, numbers in zip(columns, arrays, strict=True):
             table = table.append_column(column, numbers)
     return table
 

@@ -12,7 +12,7 @@ from dp_pipelines.query.query import Query
 
 
 def in_values(table: pa.Table, query: Query, join: Join | None) -> pa.Table:
-    """The table with values and standard deviations in units of the columns.
+    """Return the table with values and standard deviations in units of the columns.
 
     Args:
         table: released rows.

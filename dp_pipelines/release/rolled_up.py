@@ -1,6 +1,6 @@
-"""The table of a rollup: all levels together, with numbers that add up and the noisy ones beside them.
+"""The table of a rollup: all levels together, with numbers that add up, and the noisy ones next to them.
 
-In: what was drawn of all levels (`draw.draw_level`), a frozen stage. Out: one table, sorted by level and keys; columns that a
+In: the draws of all levels (`draw.draw_level`), a frozen stage. Out: one table, sorted by level and keys; columns that a
 level does not have are null there. Holds: it reads noisy numbers, which groups were selected, and public numbers alone, so it
 costs nothing, and no split of the partitions changes it; published numbers of groups equal the sums of those below them exactly,
 with a row for the rest where partitions are private. Not covered: the arithmetic (`release.consistent`).
@@ -28,7 +28,7 @@ from dp_pipelines.release.staging import sorted_by_key
 
 
 def published(drawn: pa.Table, stage: StagePlan) -> pa.Table:
-    """The published table of a rollup.
+    """Return the published table of a rollup.
 
     Args:
         drawn: of all levels, in any order.
@@ -49,8 +49,8 @@ class _Tree:
 
     Args:
         tables: of each level, from the coarsest, sorted by key.
-        parents: of each level from the second, where each group's parent stands.
-        whole: by level, whether every part of a group above is published with it, as those of a public list are.
+        parents: for each level from the second, the place of each group's parent.
+        whole: by level, True if every part of a group above is published with it, as those of a public list are.
     """
 
     tables: tuple[pa.Table, ...]
@@ -69,24 +69,24 @@ class _Tree:
             _places(above, below, level.query.partition_columns)
             for above, below, level in zip(tables, tables[1:], stage.levels, strict=False)
         ]
-        kept = _published(tables, parents)
-        places = [np.cumsum(flags) - 1 for flags in kept]
+        selected = _published(tables, parents)
+        places = [np.cumsum(flags) - 1 for flags in selected]
         return cls(
-            tables=tuple(gather.filter_rows(table, flags) for table, flags in zip(tables, kept, strict=True)),
-            parents=tuple(places[i][parent][kept[i + 1]] for i, parent in enumerate(parents)),
+            tables=tuple(gather.filter_rows(table, flags) for table, flags in zip(tables, selected, strict=True)),
+            parents=tuple(places[i][parent][selected[i + 1]] for i, parent in enumerate(parents)),
             whole=tuple(_is_whole(level.query.partitions) for level in stage.levels),
         )
 
     def rests(self, level: int) -> int:
-        """How many rows of a level hold what the published parts of a group above leave of it."""
+        """Return the number of rows of a level for the rests of groups above."""
         return 0 if self.whole[level] or level == 0 else self.tables[level - 1].num_rows
 
     def with_rests(self, level: int) -> Codes:
-        """The parent of each row of a level from the second on, those of the rests last."""
+        """Return the parent of each row of a level from the second on, those of the rests last."""
         return np.concatenate([self.parents[level - 1], np.arange(self.rests(level))])
 
     def noisy(self, stage: StagePlan, statistic: Statistic) -> tuple[list[Floats], list[float]]:
-        """The noisy numbers of a statistic and the variance of their noise, by level."""
+        """Return the noisy numbers of a statistic and the variance of their noise, by level."""
         place = [s for s, noise in zip(stage.statistics, stage.noises, strict=True) if noise is not None].index(
             statistic
         )
@@ -100,11 +100,11 @@ class _Tree:
         return values, variances
 
     def raw(self, stage: StagePlan, statistic: Statistic) -> LevelEstimates:
-        """The noisy numbers as they were drawn, and what they leave for the rests."""
+        """Return the noisy numbers as they were drawn, and what they leave for the rests."""
         return self._beside(consistent.as_measured(*self.noisy(stage, statistic)))
 
     def fitted(self, stage: StagePlan, statistic: Statistic) -> LevelEstimates:
-        """The least squares over all levels; where parts are unknown, nothing is known better than by its own number."""
+        """Return the least squares over all levels; if parts are unknown, the numbers themselves are the best estimates."""
         if not statistic.adds_up:
             return self.raw(stage, statistic)
         values, variances = self.noisy(stage, statistic)
@@ -131,12 +131,12 @@ class _Tree:
 
 
 def _is_whole(partitions: PrivatePartitions | PublicPartitions | ReleasedPartitions) -> bool:
-    """Whether all partitions that there may be are published."""
+    """Return True if all possible partitions are published."""
     return isinstance(partitions, PublicPartitions) and partitions.all_published
 
 
 def _places(above: pa.Table, below: pa.Table, names: Sequence[str]) -> Codes:
-    """Where in the level above the group of each row stands."""
+    """Return the place of each row's group in the level above."""
     if not names:
         return np.zeros(below.num_rows, np.int64)
     both = [
@@ -148,21 +148,21 @@ def _places(above: pa.Table, below: pa.Table, names: Sequence[str]) -> Codes:
     codes = keys.dense(both).codes
     place = np.zeros(int(codes.max(initial=-1)) + 1, np.int64)
     place[codes[: above.num_rows]] = np.arange(above.num_rows)
-    found: Codes = place[codes[above.num_rows :]]
-    return found
+    places: Codes = place[codes[above.num_rows :]]
+    return places
 
 
 def _published(tables: Sequence[pa.Table], parents: Sequence[Codes]) -> list[Flags]:
-    """Which groups are published: those that were selected, and those with a published part, whose key names them anyway."""
-    kept = [table.column(SELECTED).to_numpy().astype(np.bool_) for table in tables]
+    """Return True for groups that are published: selected ones, and those with a published part, whose key names them anyway."""
+    selected = [table.column(SELECTED).to_numpy().astype(np.bool_) for table in tables]
     for level in range(len(parents) - 1, -1, -1):
-        kept[level] = kept[level].copy()
-        kept[level][parents[level][kept[level + 1]]] = True
-    return kept
+        selected[level] = selected[level].copy()
+        selected[level][parents[level][selected[level + 1]]] = True
+    return selected
 
 
 def _keys(tree: _Tree, stage: StagePlan, number: int) -> dict[str, pa.Array]:
-    """The columns that say which group each row of a level is of."""
+    """Return the columns that identify the group of each row of a level."""
     table, rests = tree.tables[number], tree.rests(number)
     own = stage.levels[number].query.partition_columns
     above = stage.levels[number - 1].query.partition_columns if number else ()
@@ -182,7 +182,7 @@ def _chunks(column: pa.Array | pa.ChunkedArray) -> list[pa.Array]:
 
 
 def _metric(tree: _Tree, stage: StagePlan, metric: Metric) -> list[list[pa.Array]]:
-    """The published columns of a metric, by level: values, deviations, noisy values and their deviations."""
+    """Return the published columns of a metric, by level: values, deviations, noisy values and their deviations."""
     basis = stage.basis(metric)
     statistics = metric.statistics(basis)
     fitted = {statistic: tree.fitted(stage, statistic) for statistic in statistics}
@@ -209,7 +209,7 @@ def _metric(tree: _Tree, stage: StagePlan, metric: Metric) -> list[list[pa.Array
 def _finished(
     metric: Metric, stage: StagePlan, estimates: Mapping[Statistic, LevelEstimates], level: int, *, alone: bool = False
 ) -> ReleasedValues:
-    """What a metric makes of its statistics on one level, each group with a deviation of its own."""
+    """Compute a metric from its statistics on one level, each group with its own deviation."""
     noisy = {
         statistic: Noisy(
             values=each.values[level],
@@ -223,11 +223,11 @@ def _finished(
 def _adding_up(
     tree: _Tree, values: Sequence[Floats], weights: Sequence[Floats], unit: float, never_negative: bool
 ) -> list[Floats]:
-    """Numbers that add up to the last step, from the top down; none below zero where that cannot be."""
+    """Return numbers that add up to the last step, from the top down; none below zero where that cannot be."""
     tops = np.maximum(values[0], 0.0) if never_negative else values[0]
     step = consistent.step_below(unit, max(float(np.abs(of_level).max(initial=0.0)) for of_level in values))
-    found, exact, whole = [], tops, np.rint(tops / step).astype(np.int64)
-    found.append(whole)
+    levels, exact, whole = [], tops, np.rint(tops / step).astype(np.int64)
+    levels.append(whole)
     for level, parents in enumerate(tree.parents, 1):
         mine = len(parents)
         parts = values[level][:mine]
@@ -237,24 +237,26 @@ def _adding_up(
         left = consistent.rest_of(above, parts, parents)[: tree.rests(level)]
         exact = np.concatenate([parts, np.maximum(left, 0.0) if never_negative else left])
         whole = consistent.whole_parts(exact / step, tree.with_rests(level), above_whole)
-        found.append(whole)
-    return [integers * np.float64(step) for integers in found]
+        levels.append(whole)
+    return [integers * np.float64(step) for integers in levels]
 
 
 def _of_units(tree: _Tree, values: Sequence[Floats], unit: float) -> list[Floats]:
-    """Numbers of units: no part above its group, and no group above all of its parts."""
+    """Return numbers of units: no part above its group, and no group above the sum of its parts."""
     step = consistent.step_below(unit, max(float(np.abs(of_level).max(initial=0.0)) for of_level in values))
-    found: list[Integers] = [np.rint(np.maximum(values[0], 0.0) / step).astype(np.int64)]
+    levels: list[Integers] = [np.rint(np.maximum(values[0], 0.0) / step).astype(np.int64)]
     for level, parents in enumerate(tree.parents, 1):
-        above = found[-1]
+        above = levels[-1]
         parts = consistent.within_parents(
             values[level][: len(parents)] / step, parents, above.astype(np.float64), all_parts=tree.whole[level]
         )
         # Up, which neither takes a part above its group nor the sum of them below it.
-        found.append(np.minimum(np.ceil(parts).astype(np.int64), above[parents]))
-    return [np.append(integers * np.float64(step), np.zeros(tree.rests(level))) for level, integers in enumerate(found)]
+        levels.append(np.minimum(np.ceil(parts).astype(np.int64), above[parents]))
+    return [
+        np.append(integers * np.float64(step), np.zeros(tree.rests(level))) for level, integers in enumerate(levels)
+    ]
 
 
 def _with_nulls(values: Floats, last: int) -> pa.Array:
-    """A column of numbers, the last so many of which are null."""
+    """Return a column of numbers, the last so many of which are null."""
     return pa.array(values, mask=np.arange(len(values)) >= len(values) - last)

@@ -1,4 +1,4 @@
-"""Which of the finest partitions of a rollup are shown, and what the others leave: a row for the rest of each group.
+"""The shown ones among the finest partitions of a rollup, and a row for the rest of each group.
 
 In: the whole released table of a rollup, which of its finest rows stay. Out: the table that is published. Holds: groups above the
 finest level stay, and equal the sum of their shown parts and their rest exactly; post-processing of released numbers, so it costs
@@ -23,13 +23,13 @@ from dp_pipelines.release.staging import sorted_by_key
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ShownLeaves:
-    """How the finest partitions that are not shown go into the rest of their group.
+    """The columns needed to add the finest partitions that are not shown to the rest of their group.
 
     Args:
         finest: the number of the finest level, from 0.
         columns: of the partition.
         parents: those of the level above the finest.
-        sums: the metrics that add up, of which there is a rest.
+        sums: the metrics that add up, so that they have a rest.
 
     >>> shown = ShownLeaves(finest=1, columns=("k",), parents=(), sums=("n",))
     >>> bars = {"n_stddev": [1.0] * 3, "n_raw": [7.5, 4.5, 2.0], "n_raw_stddev": [1.0] * 3}
@@ -46,7 +46,7 @@ class ShownLeaves:
 
     @classmethod
     def of(cls, query: Query) -> "ShownLeaves | None":
-        """That of a query; None of one without levels."""
+        """Return the object for a query; None for one without levels."""
         if query.rolled is None:
             return None
         levels = query.rolled.levels
@@ -59,16 +59,16 @@ class ShownLeaves:
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """The columns by which published rows are sorted."""
+        """Return the columns by which published rows are sorted."""
         return (LEVEL, *self.columns, REST)
 
     def leaves(self, table: pa.Table) -> Flags:
-        """Which rows are finest partitions, and no rest."""
+        """Return True for rows of finest partitions that are not a rest."""
         finest: Flags = table.column(LEVEL).to_numpy() == self.finest
         return finest & ~self._rests(table)
 
     def without(self, table: pa.Table, shown: Flags) -> pa.Table:
-        """The table with the finest partitions that are shown, what the others leave in the rest of their group, sorted by key.
+        """Return the table with the shown finest partitions, the others in the rest of their group, sorted by key.
 
         Args:
             table: all that is released; `rest` is one of its columns where partitions are private.
@@ -105,7 +105,7 @@ class ShownLeaves:
         return sorted_by_key(pa.concat_tables([stay.select(named), added]), self.keys)
 
     def _sums(self, table: pa.Table, name: str, groups: "_Groups", of: Codes, *, measured: bool) -> dict[str, pa.Array]:
-        """The columns of a metric in the rests: what its published numbers leave, and the deviations of that."""
+        """Return the columns of a metric in the rests: numbers without the published ones, and their deviations."""
         values, bars, raw, raw_bars = (
             table.column(column).to_numpy()
             for column in (name, f"{name}_stddev", f"{name}{RAW}", f"{name}{RAW}_stddev")
@@ -121,18 +121,18 @@ class ShownLeaves:
     def _rests(self, table: pa.Table) -> Flags:
         if REST not in table.column_names:
             return np.zeros(table.num_rows, np.bool_)
-        found: Flags = table.column(REST).to_numpy().astype(np.bool_)
-        return found
+        flags: Flags = table.column(REST).to_numpy().astype(np.bool_)
+        return flags
 
     def _parents(self, table: pa.Table, above: Codes) -> Codes:
-        """Where among the groups above the finest level that of each row is; of rows of other levels anything."""
+        """Return the place of each row's group among those above the finest level; arbitrary for rows of other levels."""
         if not self.parents:
             return np.zeros(table.num_rows, np.int64)
         codes = keys.dense([keys.plain(table.column(name)) for name in self.parents]).codes
         place = np.zeros(int(codes.max(initial=-1)) + 1, np.int64)
         place[codes[above]] = np.arange(len(above))
-        found: Codes = place[codes]
-        return found
+        parents: Codes = place[codes]
+        return parents
 
 
 @dataclasses.dataclass(frozen=True)
@@ -152,7 +152,7 @@ class _Groups:
     shown: Flags
 
     def left(self, values: Floats) -> Floats:
-        """What the shown parts leave of each group, rounded once: exact wherever a float64 can say it."""
+        """Return the rest of each group without its shown parts, rounded once: exact if a float64 can hold it."""
         rows = np.flatnonzero(self.shown)
         rows = rows[np.argsort(self.parents[rows], kind="stable")]
         ends = np.searchsorted(self.parents[rows], np.arange(len(self.above) + 1))
@@ -161,11 +161,11 @@ class _Groups:
         return np.array([math.fsum([total, *parts[begin:end]]) for total, begin, end in pairs], np.float64)
 
     def variances_apart(self, bars: Floats) -> Floats:
-        """Variances of what independent numbers of the shown parts leave."""
+        """Return the variances of the rests that the shown parts leave, if numbers are independent."""
         return np.square(bars[self.above]) + self._added(np.square(bars), self.shown)
 
     def variances_fitted(self, bars: Floats, raw_bars: Floats) -> Floats:
-        """Variances of the sum of the parts that are not shown, where numbers are the least squares of the whole tree.
+        """Return the variances of the sums of parts that are not shown, if numbers are the least squares of the whole tree.
 
         Those parts together are one part whose own number has the sum of their variances (docs/proofs/rollup.md, section 4).
         """

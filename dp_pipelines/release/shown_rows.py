@@ -1,8 +1,8 @@
-"""Which rows of a released table are published, and in which order they are printed: `having`, `order_by`, `limit`.
+"""The rows of a released table that are published, and their printed order: `having`, `order_by`, `limit`.
 
-In: a stage's released table. Out: the rows that are published, sorted by key, and what is said of them. Holds: post-processing of
+In: a stage's released table. Out: the rows that are published, sorted by key, and notes on them. Holds: post-processing of
 released numbers, so it costs nothing; the same table gives the same rows; ties go by key, null and NaN come last. Rows that are
-chosen for their numbers were chosen for their noise too, and every page says so. Not covered: what a condition may say (`jobs`).
+chosen for their numbers were chosen for their noise too, and every page says so. Not covered: the grammar of conditions (`jobs`).
 """
 
 import dataclasses
@@ -22,7 +22,7 @@ from dp_pipelines.release.shown_leaves import ShownLeaves
 from dp_pipelines.release.staging import sorted_by_key
 
 ENTRY = "shown"
-"""Where a stage's entry in the manifest says which of its rows are published."""
+"""The key in a stage's manifest entry for the published rows."""
 
 LONGEST = 200
 """Characters of a condition that are repeated for readers."""
@@ -30,7 +30,7 @@ LONGEST = 200
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ShownRows:
-    """Which rows of a stage are published.
+    """The rules that select the published rows of a stage.
 
     Args:
         keys: the partition columns.
@@ -58,7 +58,7 @@ class ShownRows:
 
     @property
     def chooses_by_number(self) -> bool:
-        """Whether it leaves rows out by their released numbers, so that these are too high or low on average.
+        """Return True if it leaves rows out by their released numbers, so that these are too high or low on average.
 
         >>> ShownRows(keys=("k",), ranks=("k",), having="n > 5", reads=("n",)).chooses_by_number
         True
@@ -69,7 +69,7 @@ class ShownRows:
         return any(column not in self.ranks for column in (*ordered, *self.reads))
 
     def of(self, table: pa.Table, large: Mapping[str, Any] | None = None) -> tuple[pa.Table, dict[str, Any]]:
-        """The rows that are published, sorted by key, and what the manifest says of them.
+        """Return the rows that are published, sorted by key, and the manifest's entry about them.
 
         Args:
             table: the stage's whole released table; over a large list what of it passes the condition.
@@ -90,19 +90,19 @@ class ShownRows:
     def _of_levels(
         self, table: pa.Table, leaves: ShownLeaves, large: Mapping[str, Any] | None
     ) -> tuple[pa.Table, dict[str, Any]]:
-        """The same of a rollup: what is not shown of the finest partitions is in the rest of their group."""
+        """Return the published rows of a rollup: finest partitions that are not shown are in the rest of their group."""
         finest = leaves.leaves(table)
         # Longer than the name of any other column.
         row = "/" * (1 + max(map(len, table.column_names)))
         numbered = gather.filter_rows(table, finest).append_column(row, pa.array(np.flatnonzero(finest)))
         passed, first = self._chosen(numbered, passes=bool(large))
-        shown = np.zeros(table.num_rows, np.bool_)
-        shown[first.column(row).to_numpy()] = True
+        flags = np.zeros(table.num_rows, np.bool_)
+        flags[first.column(row).to_numpy()] = True
         groups = int(large["keys"]) if large else numbered.num_rows
-        return leaves.without(table, shown), self.entry(groups, passed.num_rows, first.num_rows)
+        return leaves.without(table, flags), self.entry(groups, passed.num_rows, first.num_rows)
 
     def _chosen(self, table: pa.Table, *, passes: bool = False) -> tuple[pa.Table, pa.Table]:
-        """The rows that pass the condition, and of those the first ones."""
+        """Return the rows that pass the condition, and of those the first ones."""
         passed = table if self.passing is None or not table.num_rows or passes else self.passing(table)
         first = passed
         if self.limit is not None and passed.num_rows > self.limit:
@@ -110,7 +110,7 @@ class ShownRows:
         return passed, first
 
     def entry(self, groups: int, passed: int, rows: int) -> dict[str, Any]:
-        """What the manifest says of rows that are published.
+        """Return the manifest's entry about the published rows.
 
         Args:
             groups: how many partitions are released.
@@ -128,44 +128,44 @@ class ShownRows:
         }
 
     def _words(self, groups: int, passed: int, rows: int) -> list[str]:
-        """What readers must know of rows that were chosen by released numbers."""
+        """Return what readers must know about rows that were chosen by released numbers."""
         if not groups:
             return []
         finest = "" if self.leaves is None else "finest "
         every = f"{groups:,} {finest}group{'' if groups == 1 else 's'}" + (" that `top` has chosen" if self.top else "")
-        said = [self._of_condition(passed, every)] if self.having is not None else []
+        sentences = [self._of_condition(passed, every)] if self.having is not None else []
         if rows < passed:
-            whole = "of these" if said else f"of the {every}" if self.top else f"of all {every}"
-            said.append(f"{whole}, {self._of_limit(rows)}")
+            whole = "of these" if sentences else f"of the {every}" if self.top else f"of all {every}"
+            sentences.append(f"{whole}, {self._of_limit(rows)}")
         left_out = "a group that is left out is not zero" + (
             "" if self.leaves is None else ": it is in the `rest` of the group above it"
         )
-        return [*said, left_out] if rows < groups and self.keys else said
+        return [*sentences, left_out] if rows < groups and self.keys else sentences
 
     def _of_condition(self, passed: int, every: str) -> str:
         condition = " ".join((self.words or self.having or "").split())
         quoted = f"`{condition if len(condition) <= LONGEST else condition[: LONGEST - 1] + '…'}`"
         if not self.keys:
             return f"the total passes {quoted}" if passed else f"the total does not pass {quoted}; it is not zero"
-        said = f"{passed:,} of {every} {'passes' if passed == 1 else 'pass'} {quoted}"
+        sentence = f"{passed:,} of {every} {'passes' if passed == 1 else 'pass'} {quoted}"
         if not passed or set(self.reads) <= set(self.ranks):
-            return said
-        return f"{said}; numbers just above a threshold are too high on average, those just below one too low"
+            return sentence
+        return f"{sentence}; numbers just above a threshold are too high on average, those just below one too low"
 
     def _of_limit(self, rows: int) -> str:
         first, is_are = self.order_by[0], "is" if rows == 1 else "are"
         many = "" if rows == 1 else f"{rows:,} "
         if first.column in self.ranks or first.column.endswith("_stddev"):
-            said = f"the first {many}by {', '.join(one.text for one in self.order_by)} {is_are} shown"
+            sentence = f"the first {many}by {', '.join(one.text for one in self.order_by)} {is_are} shown"
             if all(one.column in self.ranks for one in self.order_by):
-                return said
-            return f"{said}; numbers that are chosen for their size are too high or too low on average"
+                return sentence
+            return f"{sentence}; numbers that are chosen for their size are too high or too low on average"
         size, bias = ("largest", "high") if first.descending else ("smallest", "low")
         return f"the {many}{size} by {first.column} {is_are} shown, which noise makes too {bias} on average"
 
 
 def in_order(table: pa.Table, order_by: Sequence[SortColumn], keys: Sequence[str]) -> NDArray[np.int64]:
-    """The rows of a table in an order; of equal ones in the order of their keys; null and NaN last.
+    """Return the rows of a table in an order; of equal ones in the order of their keys; null and NaN last.
 
     Args:
         table: its rows.
@@ -205,14 +205,14 @@ def order_of(stage: Mapping[str, Any]) -> tuple[SortColumn, ...]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ShownPart:
-    """What a manifest says of a stage whose rows were chosen.
+    """The manifest's entry about a stage whose rows were chosen.
 
     Args:
         groups: how many were released.
         rows: how many of them are published.
         order_by: the order in which they are printed; empty where none was asked for.
         words: what readers must know.
-        chooses: whether rows may be left out, as far as the job says.
+        chooses: True if the job may leave rows out.
     """
 
     groups: int
@@ -238,7 +238,7 @@ def are_chosen(stage: Mapping[str, Any]) -> bool:
 
 
 def read_part(stage: Mapping[str, Any]) -> ShownPart | None:
-    """What a stage's entry in the manifest says of its rows; None where all of them are published in the order of their size.
+    """Read a stage's entry about its rows; None if all of them are published in the order of their size.
 
     Args:
         stage: the entry; any part of it may be missing.

@@ -20,13 +20,13 @@ RUN_BYTES = 2**28
 """Bytes of a run: what is sorted at a time."""
 
 _LAST = "\0last"
-"""A column beside those of the release: of which run a row is the last that is in memory, or -1."""
+"""An extra column: the run of which a row is the last one in memory, or -1."""
 
 
 def in_order(
     tables: Iterable[pa.Table], keys: Sequence[str], folder: pathlib.Path, run_bytes: int = RUN_BYTES
 ) -> Iterator[pa.Table]:
-    """The rows of tables, sorted by key.
+    """Yield the rows of tables, sorted by key.
 
     Args:
         tables: of one schema; they are taken one by one.
@@ -61,7 +61,7 @@ def _sorted(tables: Sequence[pa.Table], keys: Sequence[str]) -> pa.Table:
 
 @contextlib.contextmanager
 def _written(table: pa.Table, folder: pathlib.Path, run_bytes: int) -> Iterator[pa.RecordBatchFileReader]:
-    """A run in a file without a name, in pieces of which many fit into memory."""
+    """Write a run into a file without a name, in pieces of which many fit into memory, and yield its reader."""
     with tempfile.TemporaryFile(dir=folder) as stream:
         rows = max(1, table.num_rows * (run_bytes // 16) // max(table.nbytes, 1))
         with pa.ipc.new_file(stream, table.schema) as writer:
@@ -85,7 +85,7 @@ def _merged(runs: Sequence[pa.RecordBatchFileReader], keys: Sequence[str]) -> It
 
 
 def _next(runs: Sequence[pa.RecordBatchFileReader], number: int, taken: list[int]) -> pa.Table:
-    """The next piece of a run, whose last row is marked where more pieces follow."""
+    """Return the next piece of a run, whose last row is marked where more pieces follow."""
     run = runs[number]
     piece = pa.Table.from_batches([run.get_batch(taken[number])])
     taken[number] += 1

@@ -24,23 +24,23 @@ from dp_pipelines.errors import PublishError, RequestError
 from dp_pipelines.kernels.columns import gather
 
 MADE_UP_NOTICE = "MADE-UP-ROWS.txt"
-"""A file beside a report of made-up rows, for whoever looks into the folder."""
+"""A file in the folder of a report of made-up rows, for people who look into it."""
 
 MADE_UP_METADATA = {b"dp_pipelines": b"made-up rows"}
-"""What the schema of a Parquet file of made-up rows says; that of a release says nothing."""
+"""Metadata of Parquet files of made-up rows; files of a release have none."""
 
 ROWS_OF_A_GROUP = 2**20
 """Rows of a row group of a published file, but for the last."""
 
 UNFINISHED = ".unfinished"
-"""How the name of a file ends that an attempt is still writing, or was when it was killed."""
+"""The suffix of a file that an attempt is still writing, or was writing when it was killed."""
 
 SEALS = f".seals{UNFINISHED}"
 """The file with the seals of a complete release, where it is staged."""
 
 
 def sorted_by_key(table: pa.Table, keys: Sequence[str]) -> pa.Table:
-    """The rows in the order of their keys, nulls last; without any metadata.
+    """Return the rows in the order of their keys, nulls last; without any metadata.
 
     >>> sorted_by_key(pa.table({"k": ["b", None, "a"]}), ["k"]).to_pydict()
     {'k': ['a', 'b', None]}
@@ -68,7 +68,7 @@ def write_release(table: pa.Table, path: str | os.PathLike[str], keys: Sequence[
 
 
 def write_in_order(tables: Iterator[pa.Table], path: str | os.PathLike[str]) -> None:
-    """The same of tables whose rows follow each other in the order of their keys, and need not fit into memory together.
+    """Write tables whose rows follow each other in the order of their keys, and need not fit into memory together.
 
     Args:
         tables: at least one; all of one schema.
@@ -97,7 +97,7 @@ def write_in_order(tables: Iterator[pa.Table], path: str | os.PathLike[str]) -> 
 
 
 def _row_groups(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
-    """The same rows in tables of one size, but for the last: a file's layout must not tell how its rows came together."""
+    """Yield the same rows in tables of one size, but for the last: a file's layout must not tell how its rows came together."""
     waiting = [next(tables)]
     rows, any_yet = waiting[0].num_rows, False
     for table in tables:
@@ -148,23 +148,38 @@ def write_whole(path: pathlib.Path, content: bytes) -> None:
 
 
 def attempt_name() -> str:
-    """A name that no other attempt has. It is no secret."""
+    """Return a name that no other attempt has. It is not secret."""
     return f"{os.getpid()}-{uuid.uuid4().hex}"
 
 
 def staging_path(output: str | os.PathLike[str], attempt: str) -> pathlib.Path:
-    """Where an attempt stages, beside the output folder. Errors as for `local_path`."""
+    """Return the folder in which an attempt stages, next to the output folder. Errors as for `local_path`.
+
+    Args:
+        output: the folder that is to be published.
+        attempt: its name.
+    """
     target = local_path(output)
     return target.parent / f".{target.name[:100]}.staging-{attempt}"
 
 
 def is_of(folder: str | os.PathLike[str], attempt: str) -> bool:
-    """Whether a folder is called as an attempt's staging is: another one is not ours to remove."""
+    """Return True if a folder has the name of an attempt's staging. Other folders must not be removed.
+
+    Args:
+        folder: its path.
+        attempt: its name.
+    """
     return pathlib.Path(folder).name.endswith(f".staging-{attempt}")
 
 
 def note_seals(folder: pathlib.Path, seals: Mapping[str, str]) -> None:
-    """Write the seals of a complete release where it is staged, in case nobody else can be told."""
+    """Write the seals of a complete release into its staging folder, in case they cannot be recorded elsewhere.
+
+    Args:
+        folder: of the attempt.
+        seals: by file.
+    """
     part = folder / f".seals-part{UNFINISHED}"
     part.write_text(json.dumps(dict(seals)), encoding="utf-8")
     part.replace(folder / SEALS)
@@ -181,7 +196,7 @@ def noted_seals(folder: pathlib.Path) -> dict[str, str]:
 
 
 def destroy(folder: str | os.PathLike[str]) -> bool:
-    """Destroy what an attempt has staged; whether there was something, and nothing is left."""
+    """Destroy the staging of an attempt; return True if there was one and nothing is left."""
     path = pathlib.Path(folder)
     there = path.is_dir() and not path.is_symlink()
     shutil.rmtree(path, ignore_errors=True)
@@ -189,7 +204,7 @@ def destroy(folder: str | os.PathLike[str]) -> bool:
 
 
 def why_left(folder: str | os.PathLike[str]) -> str:
-    """Why a folder that `destroy` has left is still there, if its disk says so; else empty."""
+    """Return why a folder that `destroy` has left is still there, if its disk gives a reason; else empty."""
     try:
         shutil.rmtree(folder)
     except OSError as error:
@@ -203,12 +218,12 @@ def staging_folder(
     attempt: str | None = None,
     keep: Callable[[BaseException], bool] = lambda error: False,
 ) -> Iterator[pathlib.Path]:
-    """A private folder (mode 0700) beside the output folder; removed at the end, unless `keep` says otherwise.
+    """Yield a private folder (mode 0700) next to the output folder; remove it at the end, unless `keep` returns True.
 
     Args:
         output: the folder that is to be published.
         attempt: the name of the attempt; None makes one.
-        keep: whether an error that ends the block leaves the folder to a later attempt.
+        keep: returns True if an error that ends the block leaves the folder to a later attempt.
 
     Raises:
         RequestError: the output folder exists, is on no local filesystem, or its parent cannot be written.
@@ -239,7 +254,7 @@ def staging_folder(
 
 
 def local_path(output: str | os.PathLike[str]) -> pathlib.Path:
-    """The output as a local path.
+    """Return the output as a local path.
 
     Raises:
         RequestError: for a URL of another filesystem.
@@ -253,7 +268,7 @@ def local_path(output: str | os.PathLike[str]) -> pathlib.Path:
 
 
 def refuse_existing(target: pathlib.Path) -> None:
-    """Raise RequestError where something stands at the output's place."""
+    """Raise RequestError if the output already exists."""
     if os.path.lexists(target):
         message = "already exists"
         if (target / MADE_UP_NOTICE).is_file():
@@ -265,7 +280,7 @@ def publish_folder(staged: pathlib.Path, output: str | os.PathLike[str]) -> None
     """Make a staged folder visible under the output's name, whole, by one rename.
 
     Raises:
-        PublishError: something stands in the way; the staged folder is untouched.
+        PublishError: the output already exists; the staged folder is untouched.
         DiskError: the disk is full, read-only or failing.
     """
     target = local_path(output)
@@ -279,7 +294,7 @@ def publish_folder(staged: pathlib.Path, output: str | os.PathLike[str]) -> None
                 path.unlink()  # of an attempt that was killed: a second draw, which nobody may see
         _as_others_may(staged)
         give_name(staged, target)
-    with contextlib.suppress(OSError):  # it is visible: nobody may be told that it is not
+    with contextlib.suppress(OSError):  # it is visible: an error would say that it is not
         _sync(target.parent)
 
 

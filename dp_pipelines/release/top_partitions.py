@@ -13,7 +13,7 @@ from dp_pipelines.release.staging import sorted_by_key
 
 
 def largest(table: pa.Table, query: Query) -> pa.Table:
-    """The rows that `query.top` keeps, in the order of their keys; all of them where it is None.
+    """Return the rows that `query.top` keeps, in the order of their keys; all of them where it is None.
 
     Args:
         table: released rows of all partitions.
@@ -24,5 +24,5 @@ def largest(table: pa.Table, query: Query) -> pa.Table:
         return ordered
     # A stable sort of the rows in the order of their keys: which of two equal ones stays, the keys say.
     first = pc.sort_indices(ordered, sort_keys=[(query.top.by, "descending")])
-    kept = pc.sort_indices(first[: query.top.k])
-    return sorted_by_key(gather.take_rows(ordered, gather.take(first[: query.top.k], kept)), query.partition_columns)
+    first_k = pc.sort_indices(first[: query.top.k])
+    return sorted_by_key(gather.take_rows(ordered, gather.take(first[: query.top.k], first_k)), query.partition_columns)

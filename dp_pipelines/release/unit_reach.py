@@ -1,4 +1,4 @@
-"""How far one unit moves a statistic, counted a second time from the bounds that a job declares.
+"""Sensitivities of statistics, counted a second time from the bounds that a job declares.
 
 In: a statistic, a query. Out: `Reach`, whole numbers. Holds: nothing here calls planning, nor the shapes that statistics state;
 the formulas are those of docs/proofs, written down again. The gate and the audit share them, and planning does not. Not covered:
@@ -84,7 +84,7 @@ class Reach:
 
     @property
     def l2_squared(self) -> int:
-        """The square of the L2 norm, in units: the sum of squares is at most the largest times the sum."""
+        """Return the square of the L2 norm, in units: the sum of squares is at most the largest times the sum."""
         return self.in_total * self.per_coordinate if self.squares is None else self.squares
 
     def grouped(self, leaves: int | None, groups: int | None) -> "Reach":
@@ -135,7 +135,7 @@ class Reach:
         )
 
     def _at_one_place(self, steps: Fraction) -> LatticeSteps:
-        """All units may fall on one integer (lemma 6c)."""
+        """Return the change if all units fall on one integer (lemma 6c)."""
         units = self.per_coordinate
         most, total = math.ceil(units * steps), units * math.ceil(steps)
         squared = most * most
@@ -145,7 +145,10 @@ class Reach:
         return LatticeSteps(l0=self.coordinates, linf=most, l1=total, l2_squared=squared)
 
     def _rounded_vector(self, step: int, squares: int) -> LatticeSteps:
-        """Rounding adds less than one step to each coordinate, a vector of norm below sqrt(coordinates)."""
+        """Return the change after rounding, which adds less than one step to each coordinate.
+
+        That is a vector of norm below sqrt(coordinates).
+        """
         most = math.ceil(Fraction(self.per_coordinate * self.unit, step))
         total = max((self.in_total * self.unit + self.coordinates * (step - 1)) // step, most)
         # The squares of both norms, in fine steps; their root is rounded up.
@@ -158,7 +161,7 @@ class Reach:
 
 
 def _rows_of(largest: int, bounds: DeclaredBounds) -> Reach:
-    """Each row adds up to `largest`: the rows of a partition come together, unless rows are bounded in all."""
+    """Return the reach of rows that each add up to `largest`: all rows of a partition count together, unless bounded in all."""
     if bounds.rows is None:
         return _in_each_partition(largest * bounds.rows_of_partition, bounds)
     return Reach(unit=largest, coordinates=bounds.rows, per_coordinate=bounds.rows, in_total=bounds.rows)
@@ -169,7 +172,7 @@ def _in_each_partition(unit: int, bounds: DeclaredBounds) -> Reach:
 
 
 def _of_unit_products(statistic: Statistic, bounds: DeclaredBounds) -> Reach:
-    """A unit adds one product to each of its partitions (docs/proofs/comparisons.md, 2)."""
+    """Return the reach of products: a unit adds one to each of its partitions (docs/proofs/comparisons.md, 2)."""
     assert isinstance(statistic, UnitProducts)
     return _in_each_partition(statistic.largest, bounds)
 
@@ -223,7 +226,7 @@ def _of_training(statistic: Statistic, bounds: DeclaredBounds) -> Reach:
 
 
 def _largest(statistic: Statistic) -> int:
-    """The largest number of lattice steps that a value can be."""
+    """Return the largest number of lattice steps that a value can be."""
     assert statistic.lattice is not None
     return statistic.lattice.largest
 
@@ -259,13 +262,13 @@ def reach(statistic: Statistic, query: Query) -> Reach:
     kind = next((kind for kind in REACHES if isinstance(statistic, kind)), None)
     if kind is None:
         raise LookupError(f"how far a unit moves {statistic.kind} is not known here")
-    found, level = REACHES[kind](statistic, DeclaredBounds.of(query.bounds)), query.level
+    by_unit, level = REACHES[kind](statistic, DeclaredBounds.of(query.bounds)), query.level
     if level is not None:
         once_in_each = level.leaves or isinstance(statistic, UnitCount)
-        return found.grouped(1 if once_in_each else level.most_leaves, level.groups)
+        return by_unit.grouped(1 if once_in_each else level.most_leaves, level.groups)
     if query.bounds.partition_candidates is not None or query.bounds.row_candidates is not None:
-        return found.reserved(query.bounds.partition_candidates or (1,))
-    return found
+        return by_unit.reserved(query.bounds.partition_candidates or (1,))
+    return by_unit
 
 
 def loose_bounds(layout: Layout, query: Query) -> list[str]:
@@ -277,7 +280,7 @@ def loose_bounds(layout: Layout, query: Query) -> list[str]:
         ("rows of a unit", layout.max_rows, declared.rows),
     )
     return [
-        f"{what}: {'none' if runs is None else runs} runs, {asked} is declared"
-        for what, runs, asked in pairs
-        if asked is not None and (runs is None or runs > asked)
+        f"{what}: {'none' if runs is None else runs} runs, {bound} is declared"
+        for what, runs, bound in pairs
+        if bound is not None and (runs is None or runs > bound)
     ]

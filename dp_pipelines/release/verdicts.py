@@ -1,7 +1,7 @@
-"""What the numbers of a release are worth: one line for each metric, so that noise is not read as news.
+"""Verdicts on the numbers of a release, one line for each metric, so that noise is not read as news.
 
 In: a released table and the manifest's entry of its stage (any part of it may be missing). Out: a `Verdict` for each metric that
-declares how it is judged; the numbers whose error bar covers all that they could be. Holds: computed from released numbers and
+declares how it is judged; the numbers whose error bar covers all possible values. Holds: computed from released numbers and
 public parameters alone, so it costs nothing. A published deviation is capped at half of the range: no comparison here comes out
 otherwise without the cap. Not covered: models, which have measures of their own, and numbers without an error bar.
 """
@@ -35,7 +35,7 @@ ADVICE = "ask for fewer partitions, a wider window or more budget"
 ADVICE_ON_TOTALS = "ask for a wider window or more budget"
 
 NOISE = "– (noise)"
-"""What tables show instead of a number whose error bar is as long as the range in which it must lie."""
+"""The text in tables for a number whose error bar is as long as the range in which it must lie."""
 
 NOISE_NOTE = f"{NOISE}: the error bar is as long as the whole range"
 
@@ -43,21 +43,21 @@ SELECTED = (
     "'by chance' assumes that every true number is 0; published groups have many units, so expect most of their numbers to "
     "differ"
 )
-"""What the chance figure means where the published partitions were selected."""
+"""The meaning of the chance figure if the published partitions were selected."""
 
 
 ROLLED_UP = "counted are the finest groups, by their numbers before these were made to add up"
-"""What is said beside the verdicts of a rollup."""
+"""The note on the verdicts of a rollup."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """How many numbers of a metric stand out of the noise.
+    """The count of a metric's numbers that clearly exceed the noise.
 
     Args:
         judged: with what the error bars were compared.
         numbers: how many finite numbers with an error bar there are; each place of a list is one.
-        clear: how many of them stand out.
+        clear: how many of them exceed the noise.
         by_chance: how many would differ from zero if noise were all there is; None where that is no question.
         words: one line for readers.
     """
@@ -69,12 +69,12 @@ class Verdict:
     words: str
 
     def to_json(self) -> dict[str, Any]:
-        """As the manifest has it."""
+        """Return the verdict as the manifest has it."""
         return dataclasses.asdict(self)
 
 
 def of_stage(table: pa.Table, stage: Mapping[str, Any]) -> dict[str, Verdict]:
-    """The verdict on each metric of a stage, by its name, in the order of the table.
+    """Return the verdict on each metric of a stage, by its name, in the order of the table.
 
     Args:
         table: the released table.
@@ -84,7 +84,7 @@ def of_stage(table: pa.Table, stage: Mapping[str, Any]) -> dict[str, Verdict]:
     >>> of_stage(table, {"metrics": {"n": {"kind": "count"}}})["n"].words
     '1 of 3 differs from zero; 0.2 would by chance: ask for fewer partitions, a wider window or more budget'
     """
-    metrics, found = _mapping(stage.get("metrics")), {}
+    metrics, by_metric = _mapping(stage.get("metrics")), {}
     table, rolled = finest_rows.of(table, stage), finest_rows.is_rollup(stage)
     large = _mapping(stage.get(passing_noise.ENTRY))
     if large:
@@ -101,12 +101,12 @@ def of_stage(table: pa.Table, stage: Mapping[str, Any]) -> dict[str, Verdict]:
         known = np.isfinite(values) & np.isfinite(stddevs)
         verdict = JUDGES[metric.judged](values[known], stddevs[known], entry, stage) if known.any() else None
         if verdict is not None:
-            found[name] = verdict
-    return found
+            by_metric[name] = verdict
+    return by_metric
 
 
 def told(table: pa.Table, stage: Mapping[str, Any]) -> dict[str, Verdict]:
-    """The verdicts on a published table, with what else helps: on all released rows, also where `having` has left some out.
+    """Return the verdicts on a published table, and further advice, on all released rows, even if `having` left some out.
 
     Args:
         table: the published table.
@@ -119,15 +119,15 @@ def told(table: pa.Table, stage: Mapping[str, Any]) -> dict[str, Verdict]:
     """
     metrics = _mapping(stage.get("metrics"))
     if _left_out(stage) is None:
-        found = of_stage(table, stage)
+        by_metric = of_stage(table, stage)
     else:
         read = {name: _read(_mapping(_mapping(metrics.get(name)).get("verdict"))) for name in table.column_names}
-        found = {name: verdict for name, verdict in read.items() if verdict is not None}
+        by_metric = {name: verdict for name, verdict in read.items() if verdict is not None}
     return {
         name: dataclasses.replace(
             verdict, words=verdict.words + _advice_on_values(verdict, _mapping(metrics.get(name)))
         )
-        for name, verdict in found.items()
+        for name, verdict in by_metric.items()
     }
 
 
@@ -144,26 +144,26 @@ def _advice_on_values(verdict: Verdict, entry: Mapping[str, Any]) -> str:
     if 2 * verdict.clear >= verdict.numbers or not any("(" in name for name in statistics):
         return ""
     sums = any(name.startswith("sum(") for name in statistics)
-    # A bar that is compared with the range is as long beside a narrower one; a clamp that the run chooses is none of the job's.
+    # An error bar is as long compared with a narrower range; a clamp that the run chooses is not one of the job.
     clamp = ", or a narrower clamp of its values" if sums and verdict.judged == "zero" and "bounds" not in entry else ""
     return f"{clamp}; a null adds nothing, so check the type that its column is declared with"
 
 
 def _beside_noise(published: int, large: Mapping[str, Any]) -> Verdict:
-    """How many partitions of a large list are published, and how many of them noise alone has put there.
+    """Count the published partitions of a large list, and those that noise alone has put there.
 
     >>> _beside_noise(3000, {"keys": 10**6, "by_noise": 1349.5, "having": "n >= 30"}).words
     '3,000 of 1,000,000 listed partitions pass n >= 30; at most 1,350 would by noise alone, on average'
     """
     noise = passing_noise.shown_number(large["by_noise"])
-    said = f"{published:,} of {large['keys']:,} listed partitions pass {large['having']}"
-    said += f"; at most {noise} would by noise alone, on average"
+    sentence = f"{published:,} of {large['keys']:,} listed partitions pass {large['having']}"
+    sentence += f"; at most {noise} would by noise alone, on average"
     clear = max(0, published - int(np.ceil(large["by_noise"])))
-    return Verdict(judged="zero", numbers=published, clear=clear, by_chance=round(large["by_noise"], 2), words=said)
+    return Verdict(judged="zero", numbers=published, clear=clear, by_chance=round(large["by_noise"], 2), words=sentence)
 
 
 def _read(said: Mapping[str, Any]) -> Verdict | None:
-    """A verdict as the manifest has it; None where it is damaged."""
+    """Return a verdict from the manifest; None if it is damaged."""
     words, chance = said.get("words"), said.get("by_chance")
     judged = next((known for known in JUDGES if known == said.get("judged")), None)
     numbers, clear = (count if type(count) is int else -1 for count in (said.get("numbers"), said.get("clear")))
@@ -174,46 +174,50 @@ def _read(said: Mapping[str, Any]) -> Verdict | None:
 
 
 def _left_out(stage: Mapping[str, Any]) -> shown_rows.ShownPart | None:
-    """What the manifest says of a stage whose table leaves released rows out."""
+    """Return the manifest's entry about a stage whose table leaves released rows out; None for other stages."""
     part = shown_rows.read_part(stage)
     return part if part is not None and part.rows < part.groups else None
 
 
 def with_verdicts(stages: Sequence[Mapping[str, Any]], files: Mapping[str, pathlib.Path]) -> list[dict[str, Any]]:
-    """The entries of a manifest with the verdict on each metric that gets one.
+    """Return the entries of a manifest with the verdict on each metric that gets one.
 
     Args:
         stages: the entries.
         files: the staged files of the release by name.
     """
-    told = []
+    described = []
     for stage in stages:
         path = files.get(f"{stage['name']}.parquet")
         if path is None:
-            told.append(dict(stage))
+            described.append(dict(stage))
             continue
         with pyarrow.parquet.ParquetFile(path) as file:
-            found = of_stage(file.read(), stage)
-        said = {name: {"verdict": verdict.to_json()} for name, verdict in found.items()}
-        told.append(
-            {**stage, "metrics": {name: {**entry, **said.get(name, {})} for name, entry in stage["metrics"].items()}}
+            by_metric = of_stage(file.read(), stage)
+        entries = {name: {"verdict": verdict.to_json()} for name, verdict in by_metric.items()}
+        described.append(
+            {**stage, "metrics": {name: {**entry, **entries.get(name, {})} for name, entry in stage["metrics"].items()}}
         )
-    return told
+    return described
 
 
 def note(found: Mapping[str, Verdict], stage: Mapping[str, Any]) -> str:
-    """What must be said beside the verdicts of a stage about its chance figures; empty where there is nothing to say.
+    """Return the note on the chance figures of a stage's verdicts; empty if there is none.
+
+    Args:
+        found: the verdicts by metric.
+        stage: its entry in the manifest.
 
     >>> note({}, {})
     ''
     """
     chances = any(verdict.by_chance is not None for verdict in found.values())
-    said = [ROLLED_UP] if found and finest_rows.is_rollup(stage) else []
-    return "; ".join([*said, *([SELECTED] if chances and is_selected(stage) else [])])
+    sentences = [ROLLED_UP] if found and finest_rows.is_rollup(stage) else []
+    return "; ".join([*sentences, *([SELECTED] if chances and is_selected(stage) else [])])
 
 
 def is_selected(stage: Mapping[str, Any]) -> bool:
-    """Whether the published partitions of a stage were selected for the units in them.
+    """Return True if the published partitions of a stage were selected by the units in them.
 
     >>> is_selected({"selection": {"strategy": "gaussian"}}), is_selected({"selection": {"strategy": "public"}})
     (True, False)
@@ -226,15 +230,15 @@ WHAT_HELPS = (
     "Use larger groups or more rows, tighter bounds, or a larger budget; and check the declared types and formats: a cell that "
     "does not fit its type is null, and rows without a unit are dropped"
 )
-"""Where no group was large enough, or none was read as it was meant."""
+"""Advice if no group was large enough, or groups were read in an unintended way."""
 
 
 def nothing_published(stage: Mapping[str, Any], narrowed_by: Sequence[str] = ()) -> str:
-    """What is said of a stage that published no partition.
+    """Return the text about a stage that published no partition.
 
     Args:
         stage: its entry in the manifest.
-        narrowed_by: what in the job decides which rows are read, in words.
+        narrowed_by: the keys of the job that decide which rows are read, in words.
 
     >>> nothing_published({}, ["where", "week = 2026-W01"])
     'no group was published. Look also at where and week = 2026-W01: they decide which rows are read, and may leave few'
@@ -245,17 +249,17 @@ def nothing_published(stage: Mapping[str, Any], narrowed_by: Sequence[str] = ())
     part = _left_out(stage)
     if part is not None:
         return "no group is shown: none of those that were released passes the condition of the job"
-    said, rows = "no group was published", ""
+    sentence, rows = "no group was published", ""
     if narrowed_by:
         decide = "they decide" if len(narrowed_by) > 1 else "it decides"
         rows = f". Look also at {' and '.join(narrowed_by)}: {decide} which rows are read, and may leave few"
     if isinstance(half, bool) or not isinstance(half, int | float) or not 0 < half < 1e18:
-        return f"{said}{rows}"
-    return f"{said}: a group needs about {int(np.ceil(half)):,} units. {WHAT_HELPS}{rows}"
+        return f"{sentence}{rows}"
+    return f"{sentence}: a group needs about {int(np.ceil(half)):,} units. {WHAT_HELPS}{rows}"
 
 
 def range_of(entry: Mapping[str, Any]) -> tuple[float, float] | None:
-    """The range in which the manifest says that the values of a metric lie; None where it says none.
+    """Return the range in which the manifest says that the values of a metric lie; None where it says none.
 
     >>> range_of({"range": [0, 5]}), range_of({"range": [5, 0]}), range_of({})
     ((0.0, 5.0), None, None)
@@ -270,7 +274,7 @@ def range_of(entry: Mapping[str, Any]) -> tuple[float, float] | None:
 
 
 def range_in_words(within: tuple[float, float]) -> str:
-    """A range with as many digits as tell its ends apart.
+    """Format a range with as many digits as distinguish its ends.
 
     >>> range_in_words((0.0, 172.63349)), range_in_words((1.0, 1.0000001)), range_in_words((0.0, 1e6))
     ('0 … 172.6', '1 … 1.0000001', '0 … 1,000,000')
@@ -280,7 +284,7 @@ def range_in_words(within: tuple[float, float]) -> str:
 
 
 def covers(stddevs: Floats, within: tuple[float, float] | None) -> Flags:
-    """Where an error bar is as long as the whole range, so that the number says nothing; nowhere without a range.
+    """Return True for error bars as long as the whole range, whose numbers say nothing; False if there is no range.
 
     Args:
         stddevs: of released numbers, capped or not: a capped one makes a bar of nearly twice the range. Of noise that is not
@@ -301,34 +305,34 @@ def _deviations(entry: Mapping[str, Any]) -> float:
 
 
 Judge = Callable[[Floats, Floats, Mapping[str, Any], Mapping[str, Any]], Verdict | None]
-"""Of finite numbers, their deviations, the entries of the metric and of its stage."""
+"""A function of finite numbers, their deviations, and the entries of the metric and of its stage."""
 
 
 def _against_zero(values: Floats, stddevs: Floats, entry: Mapping[str, Any], stage: Mapping[str, Any]) -> Verdict:
-    """How many numbers differ from zero beyond their error bar."""
+    """Count the numbers that differ from zero by more than their error bar."""
     count, clear = len(values), int(np.count_nonzero(np.abs(values) > _deviations(entry) * stddevs))
-    said = f"{_counted(clear, count, stage)} {'differs' if clear == 1 else 'differ'} from zero"
+    sentence = f"{_counted(clear, count, stage)} {'differs' if clear == 1 else 'differ'} from zero"
     if is_selected(stage) and _selects(entry, stage):
-        said += "; only groups where this number is large are published, so chance is no question"
-        return Verdict(judged="zero", numbers=count, clear=clear, by_chance=None, words=said)
+        sentence += "; only groups where this number is large are published, so chance is no question"
+        return Verdict(judged="zero", numbers=count, clear=clear, by_chance=None, words=sentence)
     chance = CHANCE * count
-    said += f"; {_shown(chance)} would by chance" + _advice(clear, count, stage)
-    return Verdict(judged="zero", numbers=count, clear=clear, by_chance=round(chance, 2), words=said)
+    sentence += f"; {_shown(chance)} would by chance" + _advice(clear, count, stage)
+    return Verdict(judged="zero", numbers=count, clear=clear, by_chance=round(chance, 2), words=sentence)
 
 
 def _against_range(
     values: Floats, stddevs: Floats, entry: Mapping[str, Any], stage: Mapping[str, Any]
 ) -> Verdict | None:
-    """How many error bars are narrow beside the range."""
+    """Count the error bars that are short compared with the range."""
     within = range_of(entry)
     if within is None:  # as in a manifest of version 0.1.0
         return None
     low, high = within
     count, clear = len(values), int(np.count_nonzero(2 * _deviations(entry) * stddevs < (high - low) / NARROW))
     bars = "error bar is" if clear == 1 else "error bars are"
-    said = f"{_counted(clear, count, stage)} {bars} shorter than a quarter of the range {range_in_words(within)}"
+    sentence = f"{_counted(clear, count, stage)} {bars} shorter than a quarter of the range {range_in_words(within)}"
     return Verdict(
-        judged="range", numbers=count, clear=clear, by_chance=None, words=said + _advice(clear, count, stage)
+        judged="range", numbers=count, clear=clear, by_chance=None, words=sentence + _advice(clear, count, stage)
     )
 
 
@@ -337,14 +341,14 @@ JUDGES: Mapping[Judged, Judge] = MappingProxyType({"zero": _against_zero, "range
 
 
 def _selects(entry: Mapping[str, Any], stage: Mapping[str, Any]) -> bool:
-    """Whether the very number that is published was compared with the threshold of selection."""
+    """Return True if the published number itself was compared with the threshold of selection."""
     return bool(_mapping(stage.get("selection")).get("compares_released_count")) and UNITS.name in _mapping(
         entry.get("statistics")
     )
 
 
 def _counted(clear: int, count: int, stage: Mapping[str, Any]) -> str:
-    """How many of how many numbers; where rows are left out, that these are all groups."""
+    """Return in words how many of how many numbers; if rows are left out, also that these are all groups."""
     part = _left_out(stage)
     if part is None or not stage.get("partition_by", True):
         return f"{clear:,} of {count:,}"
@@ -367,7 +371,7 @@ def _mapping(value: Any) -> Mapping[str, Any]:
 
 
 def _numbers(column: pa.ChunkedArray) -> NDArray[np.float64]:
-    """The numbers of a column, or of the lists in it, NaN for null; none of a column of anything else."""
+    """Return the numbers of a column, or of the lists in it, NaN for null; none of a column of anything else."""
     kind = column.type
     if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
         column, kind = pc.list_flatten(column), kind.value_type

@@ -1,4 +1,4 @@
-"""Private partition selection: decides which partitions may be seen at all, such that one unit hardly matters.
+"""Private partition selection: decides which partitions may be published, such that one unit hardly matters.
 
 In: numbers (a law of noise, sensitivities in integer steps, epsilon and delta). Out: integer tables and thresholds.
 Holds: what docs/proofs/selection.md proves. Not covered: which strategy a plan takes and what it costs besides its

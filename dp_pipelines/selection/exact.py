@@ -28,14 +28,14 @@ WORD = 64
 """Bits of a word."""
 
 MORE = 32
-"""How many bits finer than a first word the bounds are that it is compared with."""
+"""The bounds that a first word is compared with are finer by this many bits."""
 
 MARGIN = 64
 """Bits of working precision beyond those of an answer: if they are too few, `interval_arithmetic.units` raises."""
 
 
 def powers(gaps: Sequence[int], rate: Fraction, bits: int) -> list[int]:
-    """For each gap an integer that is off from exp(-rate * gap) * 2**bits by less than one; exact for gap 0.
+    """Return for each gap an integer that is off from exp(-rate * gap) * 2**bits by less than one; exact for gap 0.
 
     Args:
         gaps: whole numbers from 0.
@@ -50,18 +50,18 @@ def powers(gaps: Sequence[int], rate: Fraction, bits: int) -> list[int]:
     near = [gap for gap in gaps if gap <= last]
     with interval_arithmetic.precision(bits + MARGIN):
         unit = -interval_arithmetic.ball(rate)
-        found = dict(zip(near, interval_arithmetic.units(((unit * gap).exp() for gap in near), bits), strict=True))
-    found[0] = 1 << bits
-    return [found.get(gap, 0) for gap in gaps]
+        by_gap = dict(zip(near, interval_arithmetic.units(((unit * gap).exp() for gap in near), bits), strict=True))
+    by_gap[0] = 1 << bits
+    return [by_gap.get(gap, 0) for gap in gaps]
 
 
 def coins(gaps: Integers, rate: Fraction, *, words: WordSource = entropy.words) -> Flags:
-    """Independent coins: each is heads with probability exp(-rate * gap), exactly.
+    """Flip independent coins: each is True (heads) with probability exp(-rate * gap), exactly.
 
     Args:
-        gaps: whole numbers from 0, of any shape.
+        gaps: whole numbers from 0, int64 of any shape; the result has the same shape.
         rate: above 0.
-        words: where words come from; for tests.
+        words: the source of words; for tests.
 
     >>> coins(np.array([0, 10**12]), Fraction(1)).tolist()
     [True, False]
@@ -93,11 +93,11 @@ def _settled(gap: int, rate: Fraction, drawn: int, words: WordSource) -> bool:
 
 
 def uniform(sizes: Integers, *, words: WordSource = entropy.words) -> Integers:
-    """For each size an independent whole number from 0 to below it, all exactly equally likely.
+    """Draw for each size an independent whole number from 0 to below it, all exactly equally likely.
 
     Args:
-        sizes: one-dimensional, whole numbers from 1.
-        words: where words come from; for tests.
+        sizes: int64 of shape (n,), whole numbers from 1.
+        words: the source of words; for tests.
 
     >>> uniform(np.array([1, 1])).tolist()
     [0, 0]
@@ -115,7 +115,7 @@ def uniform(sizes: Integers, *, words: WordSource = entropy.words) -> Integers:
 
 
 def weighted_class(gaps: Sequence[int], counts: Sequence[int], rate: Fraction, *, words: WordSource) -> int:
-    """The index of one class, drawn with probability exactly proportional to count * exp(-rate * gap).
+    """Draw the index of one class, with probability exactly proportional to count * exp(-rate * gap).
 
     Args:
         gaps: of each class, ascending; the first is 0.
@@ -138,7 +138,7 @@ def weighted_class(gaps: Sequence[int], counts: Sequence[int], rate: Fraction, *
 
 
 def _class_at(drawn: int, bits: int, weights: Sequence[int], counts: Sequence[int]) -> int | None:
-    """The class of u T for all u in [drawn, drawn + 1) / 2**bits, T the sum of all weights; None if in doubt."""
+    """Return the class of u T for all u in [drawn, drawn + 1) / 2**bits, T the sum of all weights; None if in doubt."""
     ends = list(itertools.accumulate(weight * count for weight, count in zip(weights, counts, strict=True)))
     # A weight is off by less than one for each member; the weight of gap 0 is exact.
     errors = [error - counts[0] for error in itertools.accumulate(counts)]
@@ -154,7 +154,12 @@ def _class_at(drawn: int, bits: int, weights: Sequence[int], counts: Sequence[in
 
 
 def chosen_head(heads: Flags, picks: Integers) -> Integers:
-    """In each row the index of head number `picks`, counted from 0."""
+    """Return in each row the index of head number `picks`, counted from 0; int64 of shape (rows,).
+
+    Args:
+        heads: bool of shape (rows, coins).
+        picks: int64 of shape (rows,), below the number of heads of the row.
+    """
     reached: npt.NDArray[Any] = np.cumsum(heads, axis=1) > picks[:, None]
     places: Integers = np.argmax(reached, axis=1)
     return places

@@ -1,8 +1,8 @@
-"""Chooses the best of some public candidates: exact permute-and-flip and exponential mechanisms over whole scores.
+"""The choice of the best among public candidates: exact permute-and-flip and exponential mechanisms over whole scores.
 
 In: a whole score for each candidate, how differently one unit can move two of them (`spread`), epsilon as a fraction.
 Out: the index of a candidate, or of k of them. Holds: given ideal words, each choice has exactly the law stated
-(selection.exact). Not covered: where scores come from, and what a choice is worth.
+(selection.exact). Not covered: where scores come from, and how good a choice is.
 """
 
 # * Permute-and-flip is epsilon-DP: its record is `approximate_dp` with delta 0.
@@ -46,20 +46,20 @@ MOST_CANDIDATES = 2**20
 def permute_and_flip(
     scores: Integers, *, spread: int, epsilon: Fraction, words: WordSource = entropy.words
 ) -> Integers:
-    """For each row of scores one candidate, by permute-and-flip: epsilon-DP for a row.
+    """Choose one candidate for each row of scores, by permute-and-flip: epsilon-DP for a row.
 
     In random order each candidate flips a coin that is heads with probability exp(-epsilon * gap / spread), where gap
     is its distance from the best score. The first heads wins: a uniform choice among all candidates whose coins are
     heads.
 
-    Args:
-        scores: (rows, candidates).
-        spread: see the top of this module.
-        epsilon: of one choice.
-        words: where words come from; for tests.
-
     Returns:
         (rows,) indices of candidates.
+
+    Args:
+        scores: int64 of shape (rows, candidates).
+        spread: see the comment at the top of this module.
+        epsilon: of one choice.
+        words: the source of words; for tests.
 
     Raises:
         RequestError: an argument is out of its range.
@@ -67,21 +67,21 @@ def permute_and_flip(
     >>> permute_and_flip(np.array([[0, 10**9, 5]]), spread=1, epsilon=Fraction(1)).tolist()
     [1]
     """
-    kept, rate = _checked(scores, spread, epsilon)
-    heads = exact.coins(kept.max(axis=1, keepdims=True) - kept, rate, words=words)
+    checked, rate = _checked(scores, spread, epsilon)
+    heads = exact.coins(checked.max(axis=1, keepdims=True) - checked, rate, words=words)
     return exact.chosen_head(heads, exact.uniform(heads.sum(axis=1), words=words))
 
 
 def exponential(scores: Integers, *, spread: int, epsilon: Fraction, words: WordSource = entropy.words) -> Integers:
-    """For each row of scores one candidate, with probability proportional to exp(epsilon * score / spread).
+    """Choose one candidate for each row of scores, with probability proportional to exp(epsilon * score / spread).
 
     Arguments, result and errors as for `permute_and_flip`.
 
     >>> exponential(np.array([[0, 10**9, 5]]), spread=1, epsilon=Fraction(1)).tolist()
     [1]
     """
-    kept, rate = _checked(scores, spread, epsilon)
-    return np.array([_exponential_of(row, rate, words) for row in kept], dtype=np.int64)
+    checked, rate = _checked(scores, spread, epsilon)
+    return np.array([_exponential_of(row, rate, words) for row in checked], dtype=np.int64)
 
 
 def _exponential_of(scores: Integers, rate: Fraction, words: WordSource) -> int:
@@ -92,7 +92,7 @@ def _exponential_of(scores: Integers, rate: Fraction, words: WordSource) -> int:
 
 
 CHOICES: dict[str, Callable[..., Integers]] = {"permute_and_flip": permute_and_flip, "exponential": exponential}
-"""How one candidate is chosen."""
+"""Functions that choose one candidate in each row, by name of mechanism."""
 
 
 def top_k(
@@ -104,7 +104,7 @@ def top_k(
     mechanism: Choosing = "permute_and_flip",
     words: WordSource = entropy.words,
 ) -> Integers:
-    """The indices of k different candidates in the order of choice: each is chosen among the rest, with epsilon each.
+    """Choose k different candidates, one after the other, each among the rest and with its own epsilon.
 
     Args:
         scores: (candidates,).
@@ -133,17 +133,21 @@ def top_k(
 
 
 def _checked(scores: Any, spread: Any, epsilon: Any) -> tuple[Integers, Fraction]:
-    """The scores as int64 and epsilon / spread, exactly."""
-    kept = np.asarray(scores)
-    if kept.dtype != np.int64 or kept.ndim != 2 or not kept.shape[1]:
+    """Return the scores as int64 and epsilon / spread, exactly.
+
+    Raises:
+        RequestError: an argument is out of its range.
+    """
+    array = np.asarray(scores)
+    if array.dtype != np.int64 or array.ndim != 2 or not array.shape[1]:
         raise RequestError(
             field="scores", message="must be whole numbers (int64), one row of candidates for each choice"
         )
-    checks.whole(kept.shape[1], "candidates", low=1, high=MOST_CANDIDATES, hint="declare fewer")
-    if kept.size and not (kept.min() >= -LARGEST_SCORE and kept.max() <= LARGEST_SCORE):
+    checks.whole(array.shape[1], "candidates", low=1, high=MOST_CANDIDATES, hint="declare fewer")
+    if array.size and not (array.min() >= -LARGEST_SCORE and array.max() <= LARGEST_SCORE):
         raise RequestError(field="scores", message="must be from -2**61 to 2**61")
     if isinstance(epsilon, bool) or not isinstance(epsilon, (int, Fraction)) or not epsilon > 0:
         raise RequestError(
             field="epsilon", message="must be a fractions.Fraction above 0", hint="write e.g. Fraction(1, 2)"
         )
-    return kept, Fraction(epsilon) / checks.whole(spread, "spread", low=1, high=2**62)
+    return array, Fraction(epsilon) / checks.whole(spread, "spread", low=1, high=2**62)

@@ -29,7 +29,7 @@ MOST_PARTITIONS = 2**32
 
 
 def count_threshold(law: Law, one_user: int, max_partitions: int, delta: float) -> int:
-    """The smallest threshold that, but for probability delta, hides a unit alone in up to `max_partitions` partitions.
+    """Return the smallest threshold that, but for probability delta, hides a unit alone in up to `max_partitions` partitions.
 
     Args:
         law: the noise.
@@ -56,9 +56,13 @@ def count_threshold(law: Law, one_user: int, max_partitions: int, delta: float) 
 
 
 def for_each(delta: float, partitions: int) -> float:
-    """The largest probability of each independent event such that any of them happens with probability at most `delta`.
+    """Return the largest probability of each independent event such that any of them happens with probability at most `delta`.
 
     That is 1 - (1 - delta)^(1 / partitions), rounded down by some units in the last place, which outweighs its error.
+
+    Args:
+        delta: above 0 and below 1.
+        partitions: how many events.
 
     >>> for_each(1e-6, 1) <= 1e-6
     True
@@ -67,7 +71,11 @@ def for_each(delta: float, partitions: int) -> float:
 
 
 def weight(partitions: int, unit: int) -> int:
-    """What a unit adds to each of its kept partitions: exactly floor(unit / sqrt(partitions)) fine steps.
+    """Return the weight that a unit adds to each of its kept partitions: exactly floor(unit / sqrt(partitions)) fine steps.
+
+    Args:
+        partitions: of the unit, after contribution bounding; from 1.
+        unit: the weight of a unit in a single partition, in fine steps.
 
     >>> weight(2, 2**20)
     741455
@@ -76,10 +84,15 @@ def weight(partitions: int, unit: int) -> int:
 
 
 def weighted_l2_squared(unit: int, q: int, max_partitions: int) -> int:
-    """The square of the L2 norm, in release steps, of the change that one unit makes to the rounded weights.
+    """Return the square of the L2 norm, in release steps, of the change that one unit makes to the rounded weights.
 
     With d partitions each total moves by at most c_d = ceil(weight(d) / q) steps; the result is the maximum of d * c_d^2 over
     d up to `max_partitions`.
+
+    Args:
+        unit: the weight of a unit in a single partition, in fine steps.
+        q: fine steps in one release step.
+        max_partitions: partitions of one unit (L0).
 
     Raises:
         RequestError: an argument is out of its range.
@@ -94,7 +107,7 @@ def weighted_l2_squared(unit: int, q: int, max_partitions: int) -> int:
 
 
 def weighted_threshold(law: Law, unit: int, q: int, max_partitions: int, delta: float) -> int:
-    """The smallest threshold that hides a unit alone in all of its partitions, however many those are.
+    """Return the smallest threshold that hides a unit alone in all of its partitions, however many those are.
 
     Args:
         law: the noise.
@@ -127,7 +140,7 @@ def weighted_threshold(law: Law, unit: int, q: int, max_partitions: int, delta: 
 
 
 def half_keep_users(threshold: int, one_user: int) -> int:
-    """The smallest number of units with which a partition is kept at least as often as not.
+    """Return the smallest number of units with which a partition is kept at least as often as not.
 
     Both laws are symmetric about minus their offset (0 or 1/2), so P(X >= x) is at least 1/2 for x = 0 and for no x above.
 
@@ -148,7 +161,7 @@ def half_keep_users(threshold: int, one_user: int) -> int:
 def weighted_half_keep_users(
     threshold: int, unit: int, q: int, max_partitions: int, *, having: int | None = None
 ) -> int:
-    """The smallest number of units, with `having` partitions each, that keep a partition at least as often as not.
+    """Return the smallest number of units, with `having` partitions each, that keep a partition at least as often as not.
 
     Args:
         threshold, unit, q, max_partitions: as for `weighted_threshold`.
@@ -166,7 +179,7 @@ def weighted_half_keep_users(
 
 
 def _shifts(unit: Any, q: Any, max_partitions: Any) -> "tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]":
-    """The shifts c that occur, each with the largest number d of partitions that has it: for one c, that is the worst.
+    """Return the shifts c that occur, each with the largest number d of partitions that has it: for one c, that is the worst.
 
     c_d >= c > 0 if and only if floor(unit / sqrt(d)) > (c - 1) q, that is d ((c - 1) q + 1)^2 <= unit^2. A unit in more than
     unit^2 partitions weighs nothing, and its partitions can still be seen.

@@ -38,7 +38,7 @@ LARGEST_EPSILON = 200.0
 
 
 def keep_probability(users: npt.ArrayLike, epsilon: float, delta: float) -> Floats:
-    """The probability that a partition is kept, by its number of units.
+    """Compute the probability that a partition is kept, by its number of units.
 
     Args:
         users: whole numbers of any shape; with fewer than 1 a partition is never kept.
@@ -64,12 +64,16 @@ def keep_probability(users: npt.ArrayLike, epsilon: float, delta: float) -> Floa
     m = np.maximum(n - first, 0) * epsilon
     settling = -np.expm1(-m) * (1 + delta / math.expm1(epsilon)) + np.exp(-m) * at_first
     below_one = np.where(n <= first, rising, settling) * (1 - 2**-50)
-    kept: Floats = np.where(n <= last, below_one, 1.0)
-    return kept
+    probabilities: Floats = np.where(n <= last, below_one, 1.0)
+    return probabilities
 
 
 def half_keep_users(epsilon: float, delta: float) -> int:
-    """The smallest number of units with which a partition is kept at least as often as not.
+    """Return the smallest number of units with which a partition is kept at least as often as not.
+
+    Args:
+        epsilon: of the coin, above 0.
+        delta: of the coin, above 0 and below 1.
 
     >>> half_keep_users(1.0, 1e-6)
     14
@@ -88,13 +92,17 @@ def half_keep_users(epsilon: float, delta: float) -> int:
 
 
 def keep_table(epsilon: float, delta: float) -> Thresholds:
-    """Entries to compare a uniform 64-bit word with, by the number of units: keep when the word is below the entry.
+    """Return entries to compare a uniform 64-bit word with, by the number of units: keep if the word is below the entry.
 
     Entry n divided by 2**64 is the probability of keeping a partition with n units. It follows the optimal recursion in
     integers, rounded so that both sides of (epsilon, delta)-DP hold exactly between any entry and the next.
 
     Returns:
         uint64 entries for 0, 1, ... units, read-only. A partition with more units than there are entries is always kept.
+
+    Args:
+        epsilon: of the coin, above 0.
+        delta: of the coin, above 0 and below 1.
 
     Raises:
         RequestError: an argument is out of its range; a delta below 2**-64 keeps nothing; an epsilon so small that
@@ -140,14 +148,14 @@ def _table(epsilon: float, delta: float) -> Thresholds:
 
 
 def _checked(epsilon: Any, delta: Any) -> tuple[float, float]:
-    """Both parameters a little smaller, so that rounding in the closed form stays on the safe side."""
+    """Return both parameters a little smaller, so that rounding in the closed form stays on the safe side."""
     epsilon = checks.number(epsilon, "selection.epsilon", above=0)
     delta = checks.number(delta, "selection.delta", above=0, below=1)
     return min(epsilon, LARGEST_EPSILON) * (1 - SHRINK), delta * (1 - SHRINK)
 
 
 def _crossovers(epsilon: float, delta: float) -> tuple[float, float, float]:
-    """Where the probability stops rising by e^epsilon, where it reaches 1, and its value at the first of these."""
+    """Return where the probability stops rising by e^epsilon, where it reaches 1, and its value at the first of these."""
     over = math.expm1(epsilon)
     # Keep the logarithms separate: adding them first would lose a small delta or a large epsilon.
     ratio = math.log(over + 2 * delta) - math.log(delta) - math.log(over + 2)
@@ -158,7 +166,7 @@ def _crossovers(epsilon: float, delta: float) -> tuple[float, float, float]:
 
 
 def _powers(epsilon: float) -> tuple[int, int, int]:
-    """e^epsilon from below and e^-epsilon from above, as integers in units of 2**-bits."""
+    """Return e^epsilon from below and e^-epsilon from above, as integers in units of 2**-bits."""
     bits = 128
     context = decimal.Context(prec=150)
     exact = decimal.Decimal(epsilon)

@@ -28,7 +28,7 @@ _DIGITS = decimal.Context(prec=200)
 
 
 def column(cells: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    """Cells as a column.
+    """Convert cells to a column.
 
     Args:
         cells: anything.
@@ -50,7 +50,7 @@ def column(cells: Sequence[Any], kind: pa.DataType) -> pa.Array:
 
 
 def encoded(plain: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Plain values as a dictionary, whose indices have 32 bits at least: how many values there are must not decide types.
+    """Return plain values as a dictionary with indices of at least 32 bits, so that the type does not depend on their number.
 
     Args:
         plain: the values.
@@ -67,12 +67,12 @@ def encoded(plain: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def plain_kind(kind: pa.DataType) -> pa.DataType:
-    """The type of a column before it is encoded."""
+    """Return the type of a column before it is encoded."""
     return kind.value_type if pa.types.is_dictionary(kind) else kind
 
 
 def _single(cell: Any, kind: pa.DataType) -> pa.Array:
-    """A column of one cell that does not convert: a scalar of Arrow by its value, anything else null."""
+    """Return a column of one cell that does not convert: a scalar of Arrow by its value, anything else null."""
     if issubclass(type(cell), pa.Scalar):
         try:
             return column([cell.as_py()], kind)
@@ -82,7 +82,7 @@ def _single(cell: Any, kind: pa.DataType) -> pa.Array:
 
 
 def _moderate(cell: Any) -> Any:
-    """The cell; null for a decimal of more digits than any column has: Arrow would write them all out, or crash.
+    """Return the cell, or null for a decimal with more digits than any column has: Arrow would write them all out, or crash.
 
     A scalar of Arrow is its value: Arrow also crashes on some of those.
     """
@@ -167,13 +167,13 @@ def _is_number(kind: pa.DataType) -> bool:
 
 
 def _numbers(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Whole numbers and floats of any width."""
-    numbers, wanted = _numpy(values), np.dtype(kind.to_pandas_dtype())
-    if _holds(wanted, numbers.dtype):
+    """Convert whole numbers and floats of any width; numbers that do not fit become null."""
+    numbers, target = _numpy(values), np.dtype(kind.to_pandas_dtype())
+    if _holds(target, numbers.dtype):
         return values.cast(kind)
     with np.errstate(all="ignore"):
-        if wanted.kind == "f":
-            made = numbers.astype(wanted)
+        if target.kind == "f":
+            made = numbers.astype(target)
             if numbers.dtype.kind == "f":
                 fits = (made == numbers) | np.isnan(numbers)
             else:  # the largest float that a whole number becomes is one too large to convert back
@@ -181,31 +181,34 @@ def _numbers(values: pa.Array, kind: pa.DataType) -> pa.Array:
                 fits = back == numbers
         else:
             if numbers.dtype.kind == "f":
-                least = -(2.0 ** _bits(wanted)) if wanted.kind == "i" else 0.0
-                fits = (np.trunc(numbers) == numbers) & (numbers >= least) & (numbers < 2.0 ** _bits(wanted))
+                least = -(2.0 ** _bits(target)) if target.kind == "i" else 0.0
+                fits = (np.trunc(numbers) == numbers) & (numbers >= least) & (numbers < 2.0 ** _bits(target))
             else:
-                limits, own = np.iinfo(wanted), np.iinfo(numbers.dtype)
+                limits, own = np.iinfo(target), np.iinfo(numbers.dtype)
                 fits = (numbers >= max(limits.min, own.min)) & (numbers <= min(limits.max, own.max))
-            made = np.where(fits, numbers, 0).astype(wanted)
+            made = np.where(fits, numbers, 0).astype(target)
     return _array(made, fits, values).cast(kind)
 
 
 def _timestamps(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Times of another unit. A zone changes what is shown, not which instant it is; without one it is UTC."""
+    """Convert times to another unit. A zone changes only how an instant is shown; without one, times are in UTC."""
     numbers = _numpy(values.view(pa.int64()))
     ours, theirs = _PER_SECOND[values.type.unit], _PER_SECOND[kind.unit]
     if theirs < ours:
-        made, rest = np.divmod(numbers, ours // theirs)
+        converted, rest = np.divmod(numbers, ours // theirs)
         fits = rest == 0
     else:
         most = np.iinfo(np.int64).max // (theirs // ours)
         fits = (numbers >= -most) & (numbers <= most)
-        made = np.where(fits, numbers, 0) * (theirs // ours)
-    return _array(made, fits, values).view(kind)
+        converted = np.where(fits, numbers, 0) * (theirs // ours)
+    return _array(converted, fits, values).view(kind)
 
 
 def _decimals(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Decimals of another precision; one with more digits than its own type declares, as a file may have, fits nowhere."""
+    """Convert decimals to another precision.
+
+    One with more digits than its own type declares, as a file may have, becomes null.
+    """
     of = values.type
     most = _DIGITS.scaleb(decimal.Decimal(10**of.precision - 1), -of.scale)
     within = pc.and_(
@@ -214,8 +217,8 @@ def _decimals(values: pa.Array, kind: pa.DataType) -> pa.Array:
     values = pc.replace_with_mask(values, pc.invert(within).fill_null(False), pa.scalar(None, of))
     if kind.scale >= of.scale and kind.precision - kind.scale >= of.precision - of.scale:
         return values.cast(kind)
-    made = [None if value is None else _decimal(value, kind) for value in values.to_pylist()]
-    return pa.array(made, kind)
+    converted = [None if value is None else _decimal(value, kind) for value in values.to_pylist()]
+    return pa.array(converted, kind)
 
 
 def _decimal(value: decimal.Decimal, kind: pa.DataType) -> decimal.Decimal | None:
@@ -232,17 +235,17 @@ def _holds(kind: "np.dtype[Any]", other: "np.dtype[Any]") -> bool:
 
 
 def _bits(kind: "np.dtype[Any]") -> int:
-    """The exponent of the first power of two beyond a whole type."""
+    """Return the exponent of the first power of two beyond a whole type."""
     return int(np.iinfo(kind).bits) - (kind.kind == "i")
 
 
 def _numpy(values: pa.Array) -> npt.NDArray[Any]:
-    """The values without null, in whose place is a zero."""
+    """Return the values as numpy, with zeros in place of nulls."""
     zeros = values.fill_null(0) if values.null_count else values
     numbers: npt.NDArray[Any] = zeros.to_numpy(zero_copy_only=False)
     return numbers
 
 
 def _array(made: npt.NDArray[Any], fits: npt.NDArray[np.bool_], values: pa.Array) -> pa.Array:
-    """An array of what was made of some values, null where that does not fit and where they are null."""
+    """Return converted values as an array, null where they do not fit and where values are null."""
     return pa.array(made, mask=~fits | values.is_null().to_numpy(zero_copy_only=False))

@@ -16,7 +16,9 @@ from dp_pipelines.kernels.columns import csv_cells, gather
 
 
 def readable_type(kind: pa.DataType) -> pa.DataType:
-    """The type under which a column of a file is read: views become plain text, bytes and lists with wide offsets, also inside.
+    """Return the type under which a column of a file is read.
+
+    Views become plain text, bytes and lists with wide offsets, also inside other types.
 
     Narrow codes become codes of 32 bits, and values where they are inside lists or structs (`has_narrow_codes`).
 
@@ -52,7 +54,7 @@ def refused_for_rows(kind: pa.DataType) -> bool:
 
 
 def _readable_value(kind: pa.DataType) -> pa.DataType:
-    """The readable type of values inside others, which have no narrow codes."""
+    """Return the readable type of values inside others, which have no narrow codes."""
     if pa.types.is_dictionary(kind) and has_narrow_codes(kind):
         return _readable_value(kind.value_type)
     if isinstance(kind, pa.BaseExtensionType):
@@ -76,7 +78,7 @@ def _readable_value(kind: pa.DataType) -> pa.DataType:
 
 
 def fixed_lists(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Lists as lists of a fixed size, with null for one of another size.
+    """Convert lists to lists of a fixed size, with null for one of another size.
 
     >>> fixed_lists(pa.array([[1, 2], None, [3]]), pa.list_(pa.int64(), 2)).to_pylist()
     [[1, 2], None, None]
@@ -91,18 +93,18 @@ def fixed_lists(column: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def has_fixed_lists_inside(kind: pa.DataType) -> bool:
-    """Whether a nested type has lists of a fixed size inside it, of which Arrow reads no nulls."""
+    """Return True if a nested type has lists of a fixed size inside it. Arrow cannot read nulls in them."""
     inner = [kind.field(place).type for place in range(kind.num_fields)] if pa.types.is_nested(kind) else []
     return any(pa.types.is_fixed_size_list(each) or has_fixed_lists_inside(each) for each in inner)
 
 
 def readable_schema(schema: pa.Schema) -> pa.Schema:
-    """The schema of the tables that `readable` gives."""
+    """Return the schema of the tables that `readable` gives."""
     return pa.schema([field.with_type(readable_type(field.type)) for field in schema], schema.metadata)
 
 
 def readable(table: pa.Table) -> pa.Table:
-    """A table of a file with each column under its readable type. Arrow filters, takes and compares no views.
+    """Return a table of a file with each column under its readable type. Arrow cannot filter, take or compare views.
 
     >>> readable(pa.table({"a": pa.array(["x"], pa.string_view())})).schema.field("a").type
     DataType(large_string)
@@ -173,7 +175,7 @@ def in_layout(values: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def public_column(name: str, kind: pa.DataType, values: Sequence[object]) -> pa.Array:
-    """One column of a public list as a plain array of the type that the data have.
+    """Return one column of a public list as a plain array of the type that the data have.
 
     Args:
         name: of the column, for errors.
@@ -196,7 +198,7 @@ def public_column(name: str, kind: pa.DataType, values: Sequence[object]) -> pa.
 
 
 def column_of_kind(name: str, kind: pa.DataType, listed: pa.Array, *, declared: bool) -> pa.Array:
-    """The same of values that are an array.
+    """Return `public_column` for values that are already an array.
 
     Args:
         name, kind: as for `public_column`.
@@ -235,7 +237,7 @@ def _not_of_kind(name: str, plain: pa.DataType) -> RequestError:
 
 
 def arrow_values(values: Sequence[object]) -> pa.Array:
-    """Declared values as Arrow sees them; released keys are an array already, with the type that the data had.
+    """Convert declared values to an array; released keys are one already, with the type of the data.
 
     Raises:
         pa.ArrowException: they are of different kinds.
@@ -245,7 +247,7 @@ def arrow_values(values: Sequence[object]) -> pa.Array:
     listed = list(values)
     try:
         return pa.array(listed)
-    except OverflowError:  # Arrow takes whole numbers for int64 unless told otherwise
+    except OverflowError:  # by default Arrow reads whole numbers as int64
         return pa.array(listed, pa.uint64())
 
 

@@ -29,7 +29,7 @@ _DIGITS = {"s": "", "ms": r"(?:\.\d{1,3})?", "us": r"(?:\.\d{1,6})?", "ns": r"(?
 
 
 def cells_as(cells: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Cells of text (as bytes) as values of a type; what does not fit, or is not UTF-8, is null.
+    """Convert cells of text (as bytes) to values of a type; cells that do not fit, or are not UTF-8, become null.
 
     A timestamp without a zone is the time that the cell says; where the cell says `Z` or an offset, that instant in UTC.
 
@@ -42,7 +42,7 @@ def cells_as(cells: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def text_as(text: pa.Array, kind: pa.DataType) -> pa.Array:
-    """The same for text.
+    """Convert text to values of a type; texts that do not fit become null.
 
     >>> text_as(pa.array(["2026-01-05", "5 Jan"]), pa.date32()).to_pylist()
     [datetime.date(2026, 1, 5), None]
@@ -63,7 +63,7 @@ def text_as(text: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _times(text: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Timestamps without a zone, some of which say one: those are instants, written in UTC."""
+    """Convert text to timestamps without a zone; those with a zone are instants, written in UTC."""
     zoned = pa.timestamp(kind.unit, "UTC")
     try:
         return text.cast(zoned).cast(kind)
@@ -74,12 +74,12 @@ def _times(text: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _fitting(text: pa.Array, kind: pa.DataType) -> pa.Array:
-    """The texts that Arrow parses as a type, null in place of others."""
+    """Return the texts that Arrow parses as a type, null in place of others."""
     return pc.if_else(pc.match_substring_regex(text, _pattern(kind)), text, None)
 
 
 def text_of(cells: pa.Array) -> pa.Array:
-    """Cells as text; what is not UTF-8 is null."""
+    """Convert cells to text; cells that are not UTF-8 become null."""
     try:
         return cells.cast(pa.string())
     except pa.ArrowException:
@@ -87,7 +87,7 @@ def text_of(cells: pa.Array) -> pa.Array:
 
 
 def _converted(text: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Halve until each part fits or is one cell: for types that no expression can check beforehand."""
+    """Convert text by halving until each part fits or is one cell: for types that no expression can check beforehand."""
     try:
         return text.cast(kind)
     except pa.ArrowException:
@@ -99,7 +99,7 @@ def _converted(text: pa.Array, kind: pa.DataType) -> pa.Array:
 
 @functools.cache
 def _pattern(kind: pa.DataType) -> str | None:
-    """An expression for the texts that Arrow parses as a type, or None if there is none."""
+    """Return an expression for the texts that Arrow parses as a type, or None if there is none."""
     if pa.types.is_boolean(kind):
         body = "(?i:true|false)|0|1"
     elif pa.types.is_integer(kind):
@@ -118,7 +118,7 @@ def _pattern(kind: pa.DataType) -> str | None:
 
 
 def _integers(kind: pa.DataType) -> str:
-    """Decimal digits within the type's range, or as many hexadecimal ones as it has room for."""
+    """Return an expression for decimal digits within the type's range, or as many hexadecimal ones as it has room for."""
     signed = pa.types.is_signed_integer(kind)
     most = 2 ** (kind.bit_width - signed) - 1
     negative = f"|-0*(?:{_at_most(most + 1)})" if signed else ""
@@ -126,7 +126,7 @@ def _integers(kind: pa.DataType) -> str:
 
 
 def _at_most(most: int) -> str:
-    r"""An expression for the digits of numbers up to one, without leading zeros or with.
+    r"""Return an expression for the digits of numbers up to `most`, without leading zeros or with.
 
     >>> _at_most(127)
     '\\d{1,2}|1[0-1]\\d{1}|12[0-6]\\d{0}|127'

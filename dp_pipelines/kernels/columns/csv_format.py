@@ -1,8 +1,8 @@
-"""How a CSV file writes its rows: separator, quotation, null tokens, header, encoding, numbers and times.
+"""The format of a CSV file: separator, quotation, null tokens, header, encoding, numbers and times.
 
-In: what somebody declares. Out: a `CsvFormat`. Holds: each encoding that is accepted writes the byte 0x0A for a line's end and
+In: a declaration. Out: a `CsvFormat`. Holds: each encoding that is accepted writes the byte 0x0A for a line's end and
 nothing else, and every byte below 0x80 for its ASCII character, so that lines and cells are found before a byte is decoded; a
-declaration that contradicts itself is refused. Not covered: what the files hold.
+declaration that contradicts itself is refused. Not covered: the content of files.
 """
 
 import codecs
@@ -22,7 +22,7 @@ NULLS = (
 """Cells that are null unless something else is declared."""
 
 SEPARATORS: Mapping[str, str] = {",": "','", ";": "';'", "\t": "a tab", "|": "'|'"}
-"""What often separates the cells of a line, with the words for it."""
+"""Common separators of the cells of a line, with their names."""
 
 _SINGLE_BYTE = re.compile(r"ascii|iso8859-\d{1,2}|cp125[0-8]|cp437|cp85[028]|cp866|koi8-[ru]")
 _UTF_8 = ("utf-8", "utf-8-sig")
@@ -30,10 +30,10 @@ _UTF_8 = ("utf-8", "utf-8-sig")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CsvFormat:
-    """How a CSV file is written.
+    """The format of a CSV file.
 
     Args:
-        delimiter: what separates the cells of a line: one ASCII character that is no letter or digit.
+        delimiter: separates the cells of a line: one ASCII character other than a letter or digit.
         quote: what opens and closes a quotation, inside of which two stand for one; None: there are no quotations.
         decimal: the decimal separator of floats, `.` or `,`.
         thousands: what may separate groups of three digits in numbers; None: nothing.
@@ -133,39 +133,44 @@ class CsvFormat:
 
     @functools.cached_property
     def codec(self) -> str:
-        """The encoding by the name that Python gives it."""
+        """Return the encoding by the name that Python gives it."""
         return codecs.lookup(self.encoding).name
 
     @property
     def is_utf_8(self) -> bool:
-        """Whether a cell is UTF-8; else every byte is a character, or none at all."""
+        """Return True if cells are UTF-8; else every byte is a character, or invalid."""
         return self.codec in _UTF_8
 
     @property
     def separator(self) -> int:
-        """The byte between cells."""
+        """Return the byte between cells."""
         return ord(self.delimiter)
 
     @property
     def mark(self) -> int | None:
-        """The byte around quotations."""
+        """Return the byte around quotations."""
         return None if self.quote is None else ord(self.quote)
 
     def formats_of(self, name: str, *, date: bool) -> Sequence[str]:
-        """How a column of dates or timestamps is written; nothing: ISO 8601."""
+        """Return the formats of a column of dates or timestamps; empty for ISO 8601.
+
+        Args:
+            name: of the column.
+            date: True for dates, False for timestamps.
+        """
         return self.formats.get(name, self.date_formats if date else self.timestamp_formats)
 
     def to_json(self) -> dict[str, Any]:
-        """What differs from the default, as JSON values: the arguments that make the same again.
+        """Return the settings that differ from the default, as JSON values: arguments that make the same format again.
 
         >>> CsvFormat(delimiter="|").to_json()
         {'delimiter': '|'}
         """
         plain = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        said = {name: value for name, value in plain.items() if value != getattr(DEFAULT, name)}
-        if "formats" in said:
-            said["formats"] = {name: list(formats) for name, formats in self.formats.items()}
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in said.items()}
+        changed = {name: value for name, value in plain.items() if value != getattr(DEFAULT, name)}
+        if "formats" in changed:
+            changed["formats"] = {name: list(formats) for name, formats in self.formats.items()}
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in changed.items()}
 
 
 def _texts(value: Any, field: str, hint: str) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 In: a stream of bytes, its format, the columns to read. Out: Arrow tables of cells as bytes. Holds: the byte 0x0A alone ends a
 line, in quotation marks too; a line that has not as many cells as the header, that leaves a quotation mark open, that is too
-long or has a carriage return outside of quotation marks is no row; whether a line is one depends on that line alone. A header
+long or has a carriage return outside of quotation marks is not a row; this depends on that line alone. A header
 that cannot be read is an error; nothing else is. Not covered: what cells mean (`csv_values`).
 """
 
@@ -27,7 +27,7 @@ BLOCK = 2**23
 """Bytes that are read and parsed at once; a line that is longer makes a larger block."""
 
 LONGEST_LINE = 2**24
-"""Bytes of a line at most; a longer one is no row."""
+"""The most bytes of a line; a longer one is not a row."""
 
 LONGEST_HEADER = 2**20
 """Bytes before the end of the first line at most."""
@@ -54,7 +54,7 @@ class Header:
 
 
 def header(start: bytes, form: CsvFormat = DEFAULT) -> Header | None:
-    r"""The first line that is not empty, or None where it cannot be read; the declared names of a file without one.
+    r"""Return the first line that is not empty, or None where it cannot be read; the declared names of a file without one.
 
     Args:
         start: the file's first bytes, `LONGEST_HEADER + 1` of them unless it is shorter.
@@ -87,7 +87,7 @@ def header(start: bytes, form: CsvFormat = DEFAULT) -> Header | None:
 def read(
     stream: BinaryIO, columns: Sequence[str], form: CsvFormat = DEFAULT, *, block: int = BLOCK
 ) -> Iterator[pa.Table]:
-    r"""The rows of a file, cells as bytes, null where they say so.
+    r"""Yield the rows of a file, cells as bytes, null for the declared null tokens.
 
     Args:
         stream: where the file begins.
@@ -117,7 +117,7 @@ def read(
 
 
 def not_rows(content: bytes, form: CsvFormat = DEFAULT) -> int | None:
-    r"""The first line of a public file that is neither empty nor a row, counted from one, or None.
+    r"""Return the first line of a public file that is neither empty nor a row, counted from one, or None.
 
     >>> not_rows(b"a,b\n1,2\n1,2,3\n")
     3
@@ -134,7 +134,7 @@ def not_rows(content: bytes, form: CsvFormat = DEFAULT) -> int | None:
 
 
 def other_separator(names: Sequence[str], declared: Collection[str]) -> str:
-    r"""What separates the columns of a header that seems to have one column; empty where nothing does.
+    r"""Return the likely separator of a header that seems to have one column; empty if there is none.
 
     A line of one cell may be somebody's row. It counts as a header if a declared name is found by splitting it.
 
@@ -149,24 +149,24 @@ def other_separator(names: Sequence[str], declared: Collection[str]) -> str:
 
 
 def start_of(stream: BinaryIO) -> bytes:
-    """What may hold the header of a file, and a byte more."""
+    """Return the bytes that may contain the header of a file, and one byte more."""
     return _exactly(stream, LONGEST_HEADER + 1)
 
 
 def _exactly(stream: BinaryIO, size: int) -> bytes:
-    """So many bytes, fewer at the end of the file alone: a stream may give less than it is asked for."""
+    """Read so many bytes, fewer only at the end of the file: a stream may return less than it is asked for."""
     data = stream.read(size)
     pieces = [data]
-    held = len(data)
-    while data and held < size:
-        data = stream.read(size - held)
+    total = len(data)
+    while data and total < size:
+        data = stream.read(size - total)
         pieces.append(data)
-        held += len(data)
+        total += len(data)
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
 def whole_lines(start: bytes, stream: BinaryIO, block: int) -> Iterator[bytes]:
-    r"""Pieces of a file that end with a line's end; lines that are too long may be left out, so that none takes much memory.
+    r"""Yield pieces of a file that end with a line's end; too long lines may be left out, so that none takes much memory.
 
     Args:
         start: what was read of it.
@@ -177,7 +177,7 @@ def whole_lines(start: bytes, stream: BinaryIO, block: int) -> Iterator[bytes]:
     >>> list(whole_lines(b"a\nb", io.BytesIO(b"c"), 8))
     [b'a\n', b'bc\n']
     """
-    held, too_long = bytearray(), False
+    rest, too_long = bytearray(), False
     for data in _pieces(start, stream, block):
         if too_long:
             after = data.find(END) + 1
@@ -185,13 +185,13 @@ def whole_lines(start: bytes, stream: BinaryIO, block: int) -> Iterator[bytes]:
             data = data[after:] if after else b""
         end = data.rfind(END) + 1
         if end:
-            yield b"".join((held, memoryview(data)[:end]))
-            held = bytearray()
-        held += memoryview(data)[end:]
-        if len(held) > LONGEST_LINE:
-            held, too_long = bytearray(), True
-    if held:
-        yield bytes(held + b"\n")
+            yield b"".join((rest, memoryview(data)[:end]))
+            rest = bytearray()
+        rest += memoryview(data)[end:]
+        if len(rest) > LONGEST_LINE:
+            rest, too_long = bytearray(), True
+    if rest:
+        yield bytes(rest + b"\n")
 
 
 def _pieces(start: bytes, stream: BinaryIO, block: int) -> Iterator[bytes]:
@@ -201,7 +201,7 @@ def _pieces(start: bytes, stream: BinaryIO, block: int) -> Iterator[bytes]:
 
 
 def _rows(lines: bytes, cells: int, form: CsvFormat) -> Iterable[bytes | memoryview]:
-    """The lines that are rows, in their order, in as few pieces as can be."""
+    """Yield the lines that are rows, in their order, in as few pieces as possible."""
     octets = np.frombuffer(lines, np.uint8)
     ends = np.flatnonzero(octets == END) + 1
     starts = np.concatenate(([0], ends[:-1]))
@@ -241,17 +241,17 @@ def _short_rows(lines: memoryview, cells: int, form: CsvFormat) -> Iterator[memo
 
 
 def _judged(octets: Bytes, cells: int, form: CsvFormat) -> tuple[Places, Flags, Places]:
-    """Where each line ends, and whether it has the right number of cells: no quotation mark means anything here."""
+    """Return where each line ends, and True for lines with the right number of cells, in a format without quotation marks."""
     marks = np.flatnonzero((octets == END) | (octets == form.separator))
     last = np.flatnonzero(octets[marks] == END)
     return marks[last] + 1, np.diff(last, prepend=-1) == cells, np.empty(0, np.intp)
 
 
 def _judged_quoted(octets: Bytes, cells: int, form: CsvFormat) -> tuple[Places, Flags, Places]:
-    """As `_judged`, and the lines that have a quotation mark where only reading from the left tells what it means.
+    """Return the same as `_judged`, and the lines with a quotation mark that only reading from the left can interpret.
 
-    Elsewhere a mark opens a quotation if it is the first, third, fifth... of its line: each of those stands where a cell
-    begins, or follows the one before it, which is how a quotation writes the mark itself.
+    Elsewhere a mark opens a quotation if it is the first, third, fifth... of its line: each of those is at the beginning of
+    a cell, or follows the one before it, which is how a quotation writes the mark itself.
     """
     marks = np.flatnonzero((octets == END) | (octets == form.separator) | (octets == form.mark))
     kinds = octets[marks]
@@ -265,7 +265,7 @@ def _judged_quoted(octets: Bytes, cells: int, form: CsvFormat) -> tuple[Places, 
         inside ^= np.repeat(before, np.diff(last, prepend=-1))
     separators = np.flatnonzero(~(is_mark | inside))
     counts = np.diff(np.searchsorted(separators, last, side="right"), prepend=0)
-    # What stands before the first byte is another line; separators, ends and marks are all that is listed here.
+    # The byte before the first one belongs to another line; only separators, ends and marks are listed here.
     opening = is_mark & inside
     opening[0] &= bool(marks[0])
     opening[1:] &= marks[1:] - marks[:-1] != 1
@@ -274,17 +274,17 @@ def _judged_quoted(octets: Bytes, cells: int, form: CsvFormat) -> tuple[Places, 
 
 
 def _stray_returns(octets: Bytes) -> Places:
-    """Carriage returns that stand before neither a line's end nor another that does."""
-    found = np.flatnonzero(octets == RETURN)
-    if not found.size:
-        return found
-    last = np.append(np.flatnonzero(np.diff(found) != 1), found.size - 1)
-    stray = octets[found[last] + 1] != END
-    return found[np.repeat(stray, np.diff(last, prepend=-1))]
+    """Return the carriage returns that are not followed by a line's end, directly or after more of them."""
+    returns = np.flatnonzero(octets == RETURN)
+    if not returns.size:
+        return returns
+    last = np.append(np.flatnonzero(np.diff(returns) != 1), returns.size - 1)
+    stray = octets[returns[last] + 1] != END
+    return returns[np.repeat(stray, np.diff(last, prepend=-1))]
 
 
 def _cells_of(line: bytes, form: CsvFormat) -> int:
-    """The number of cells of one line without its end; zero where it is no row.
+    """Return the number of cells of one line without its end; zero if it is not a row.
 
     As Arrow reads it: a quotation mark opens a quotation where a cell begins and nowhere else; two are one inside of it.
 
@@ -310,7 +310,7 @@ def _cells_of(line: bytes, form: CsvFormat) -> int:
 
 
 def _closed(line: bytes, at: int, mark: int) -> int:
-    """Where a quotation has ended that began before a place; zero where it has not."""
+    """Return where a quotation has ended that began before a place; zero if it has not ended."""
     while True:
         end = line.find(mark, at)
         if end < 0:
@@ -321,7 +321,7 @@ def _closed(line: bytes, at: int, mark: int) -> int:
 
 
 def _parsed(rows: bytes, places: Iterable[int], cells: int, form: CsvFormat) -> pa.Table:
-    """Some cells of lines that are all rows."""
+    """Parse some cells of lines that are all rows."""
     names = [str(place) for place in range(cells)]
     chosen = [names[place] for place in places]
     reading = pa.csv.ReadOptions(use_threads=False, block_size=len(rows) + 1, column_names=names)

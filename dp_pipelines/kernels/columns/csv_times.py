@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from dp_pipelines.errors import RequestError
 
 ISO = "iso8601"
-"""Stands in a list of formats for ISO 8601."""
+"""The name of ISO 8601 in a list of formats."""
 
 _MONTHS = (
     *("january", "february", "march", "april", "may", "june", "july"),
@@ -52,7 +52,7 @@ _TIME = frozenset("HIpMSfz")
 
 
 def checked(formats: Any, field: str) -> tuple[str, ...]:
-    """Formats, of which each says a day, and says nothing twice.
+    """Check formats, each of which must have a day and no directive twice, and return them.
 
     Args:
         formats: one or several texts.
@@ -74,26 +74,26 @@ def checked(formats: Any, field: str) -> tuple[str, ...]:
 
 
 def has_time(text: str) -> bool:
-    """Whether a format has directives of a time of day."""
+    """Return True if a format has directives of a time of day."""
     return text != ISO and not _TIME.isdisjoint(_parts(text))
 
 
 def has_zone(text: str) -> bool:
-    """Whether what a format reads is an instant."""
+    """Return True if a format reads instants."""
     return text == ISO or "z" in _parts(text)
 
 
 def iso(text: pa.Array, formats: Sequence[str], *, date: bool = False) -> pa.Array:
-    """Texts as ISO 8601 writes them, days alone for a date; the first format that fits counts.
+    """Convert texts to ISO 8601, days alone for a date; the first format that fits counts.
 
     >>> iso(pa.array(["5.1.2026 7:03 pm", "x"]), ["%d.%m.%Y %I:%M %p"]).to_pylist()
     ['2026-01-05T19:03:00.0', None]
     """
     text = pc.utf8_trim_whitespace(text)
-    found = pa.nulls(len(text), pa.string())
+    times = pa.nulls(len(text), pa.string())
     for each in formats:
-        found = pc.if_else(pc.is_valid(found), found, text if each == ISO else _iso(text, each, date))
-    return found
+        times = pc.if_else(pc.is_valid(times), times, text if each == ISO else _iso(text, each, date))
+    return times
 
 
 def _check(text: str, field: str) -> None:
@@ -121,7 +121,7 @@ def _parts(text: str) -> list[str]:
 
 @functools.cache
 def _expression(text: str) -> str:
-    """The expression for a whole cell, with a group for each directive."""
+    """Return the expression for a whole cell, with a group for each directive."""
     pieces = []
     for piece in re.findall(r"%.|\s+|.", text, re.DOTALL):
         if piece[0] == "%" and piece != "%%":
@@ -134,10 +134,10 @@ def _expression(text: str) -> str:
 
 
 def _iso(text: pa.Array, form: str, date: bool) -> pa.Array:
-    found = pc.extract_regex(text, _expression(form))
+    fields = pc.extract_regex(text, _expression(form))
     # Where a cell does not fit, its groups are empty texts: only whole cells that fit count.
-    fits = pc.is_valid(found)
-    groups = {part: pc.if_else(fits, pc.struct_field(found, part), None) for part in _parts(form)}
+    fits = pc.is_valid(fields)
+    groups = {part: pc.if_else(fits, pc.struct_field(fields, part), None) for part in _parts(form)}
 
     def two(part: str) -> pa.Array | str:
         return pc.utf8_lpad(groups[part], 2, "0") if part in groups else "00"
@@ -154,7 +154,7 @@ def _iso(text: pa.Array, form: str, date: bool) -> pa.Array:
 
 
 def _century(years: pa.Array) -> pa.Array:
-    """Two digits as POSIX reads them: 69 to 99 are of the last century."""
+    """Add the century to years of two digits as POSIX does: 69 to 99 are of the last century."""
     return pc.binary_join_element_wise(pc.if_else(pc.less(years, "69"), "20", "19"), years, "")
 
 

@@ -17,7 +17,7 @@ from dp_pipelines.kernels.columns.csv_format import DEFAULT, CsvFormat
 
 
 def values(cells: pa.Array, name: str, kind: pa.DataType, form: CsvFormat) -> pa.Array:
-    """Cells of one column as values of its type; what does not fit is null.
+    """Convert cells of one column to values of its type; cells that do not fit become null.
 
     >>> form = CsvFormat(decimal=",", thousands=".")
     >>> values(pa.array([b"1.234,5", b"1.5", b"7"]), "price", pa.float64(), form).to_pylist()
@@ -30,7 +30,7 @@ def values(cells: pa.Array, name: str, kind: pa.DataType, form: CsvFormat) -> pa
 
 
 def text_values(text: pa.Array, name: str, kind: pa.DataType, form: CsvFormat) -> pa.Array:
-    """The same for cells that are text already."""
+    """Convert cells that are text already to values of a type; cells that do not fit become null."""
     date = pa.types.is_date(kind)
     if date or pa.types.is_timestamp(kind):
         formats = form.formats_of(name, date=date)
@@ -43,7 +43,7 @@ def text_values(text: pa.Array, name: str, kind: pa.DataType, form: CsvFormat) -
 
 
 def decoded(cells: pa.Array, codec: str) -> pa.Array:
-    r"""Bytes as text, in an encoding in which each byte is a character; a cell with a byte that is none is null.
+    r"""Decode bytes in an encoding in which each byte is a character; a cell with an invalid byte becomes null.
 
     >>> decoded(pa.array([b"caf\xe9", b"\x81", None]), "cp1252").to_pylist()
     ['café', None, None]
@@ -61,15 +61,15 @@ def decoded(cells: pa.Array, codec: str) -> pa.Array:
         written = octets_of[raw][np.arange(octets_of.shape[1]) < lengths[:, np.newaxis]]
     else:
         places, unknown, written = ends - ends[0], np.zeros_like(ends), raw
-    made = (pa.py_buffer(part) for part in (places.astype(np.int32), np.ascontiguousarray(written)))
-    text = pa.StringArray.from_buffers(len(cells), *made)
+    buffers = (pa.py_buffer(part) for part in (places.astype(np.int32), np.ascontiguousarray(written)))
+    text = pa.StringArray.from_buffers(len(cells), *buffers)
     known = np.diff(unknown) == 0
     return pc.if_else(pc.and_(pc.is_valid(cells), pa.array(known)), text, None)
 
 
 @functools.cache
 def _table(codec: str) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
-    """For each byte the UTF-8 of its character, and how long that is; a byte that is no character has length zero."""
+    """Return for each byte its character in UTF-8 and the length of that; an invalid byte has length zero."""
     characters = [bytes([octet]).decode(codec, errors="ignore").encode() for octet in range(256)]
     table = np.zeros((256, max(map(len, characters))), np.uint8)
     for octet, character in enumerate(characters):
@@ -78,7 +78,7 @@ def _table(codec: str) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
 
 
 def _plain_numbers(text: pa.Array, form: CsvFormat, pattern: str) -> pa.Array:
-    """Numbers without separators of thousands and with a point, null where the pattern does not fit."""
+    """Return numbers without separators of thousands and with a point, null where the pattern does not fit."""
     text = pc.utf8_trim_whitespace(text)
     text = pc.if_else(pc.match_substring_regex(text, rf"\A(?:{pattern})\z"), text, None)
     if form.thousands is not None:

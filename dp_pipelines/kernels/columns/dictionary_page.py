@@ -28,7 +28,7 @@ STRUCT, I32 = 12, 5
 
 
 def all_short(stream: BinaryIO, chunk: pyarrow.parquet.ColumnChunkMetaData) -> bool:
-    """Whether each text of the dictionary of a column chunk is seen to have at most `SHORT` bytes.
+    """Return True if every text of the dictionary of a column chunk is known to have at most `SHORT` bytes.
 
     Args:
         stream: the file; its position afterwards is undefined.
@@ -43,7 +43,7 @@ def all_short(stream: BinaryIO, chunk: pyarrow.parquet.ColumnChunkMetaData) -> b
 
 
 def _unpacked(page: bytes, codec: str) -> pa.Buffer | None:
-    """What a page holds after its header: each text after its length in four bytes."""
+    """Return the content of a page after its header: each text after its length in four bytes. None if it cannot be read."""
     try:
         fields, header = _header(page)
     except IndexError:
@@ -60,7 +60,7 @@ def _unpacked(page: bytes, codec: str) -> pa.Buffer | None:
 
 
 def _header(page: bytes) -> tuple[dict[int, int], int]:
-    """The whole numbers of a page's header by their field, and where it ends.
+    """Return the whole numbers of a page's header by their field, and where it ends.
 
     The format: https://parquet.apache.org/docs/file-format/data-pages/ and Thrift's compact protocol. A dictionary page has
     numbers, then one struct of numbers (and a flag, which takes no bytes of its own).
@@ -98,7 +98,7 @@ def _varint(page: bytes, at: int) -> tuple[int, int]:
 
 
 def _alike(texts: np.typing.NDArray[np.uint8]) -> bool:
-    """Whether all texts are short and of the first one's length, as identifiers often are: told without a search."""
+    """Return True if all texts are short and as long as the first one, as identifiers often are. Needs no search."""
     step = 4 + int(texts[0])
     if texts.size % step:
         return False
@@ -107,13 +107,13 @@ def _alike(texts: np.typing.NDArray[np.uint8]) -> bool:
 
 
 def _all_short(texts: np.typing.NDArray[np.uint8]) -> bool:
-    """Whether texts, each after its length in four bytes (little end first), follow each other to the end and are all short."""
+    """Return True if texts, each after its length in four little-endian bytes, fill the page and are all short."""
     if texts.size < 4:
         return texts.size == 0
     if _alike(texts):
         return True
     zero = texts == 0
-    # Each place where the length of a short text can stand; a text of its own zeros makes more of them than there are.
+    # Each place that can be the length of a short text; zeros inside a text add false places.
     places = np.flatnonzero(zero[1:-2] & zero[2:-1] & zero[3:])
     following = places + 4 + texts[places]
     breaks = np.flatnonzero(following[:-1] != places[1:])

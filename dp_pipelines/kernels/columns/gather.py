@@ -23,7 +23,7 @@ Positions = NDArray[np.int64]
 
 
 def take(column: pa.Array | pa.ChunkedArray, positions: "Positions | pa.Array") -> pa.Array:
-    """The values at some positions, as one array; its offsets have 64 bits where the values are too many bytes for 32.
+    """Return the values at some positions, as one array; its offsets have 64 bits where the values are too many bytes for 32.
 
     >>> take(pa.array(["a", "b"]), np.array([1, 1, 0])).to_pylist()
     ['b', 'b', 'a']
@@ -35,7 +35,7 @@ def take(column: pa.Array | pa.ChunkedArray, positions: "Positions | pa.Array") 
 
 
 def filtered(column: pa.Array | pa.ChunkedArray, mask: Any) -> pa.Array:
-    """The values where a mask is true, as one array.
+    """Return the values where a mask is true, as one array.
 
     >>> filtered(pa.array(["a", "b"]), np.array([False, True])).to_pylist()
     ['b']
@@ -44,7 +44,7 @@ def filtered(column: pa.Array | pa.ChunkedArray, mask: Any) -> pa.Array:
 
 
 def take_rows(table: pa.Table, positions: "Positions | pa.Array") -> pa.Table:
-    """The rows at some positions; every column keeps its type, but for the width of codes.
+    """Return the rows at some positions; every column keeps its type, but for the width of codes.
 
     >>> take_rows(pa.table({"a": ["x", "y"]}), np.array([1])).to_pydict()
     {'a': ['y']}
@@ -55,18 +55,18 @@ def take_rows(table: pa.Table, positions: "Positions | pa.Array") -> pa.Table:
 
 
 def filter_rows(table: pa.Table, mask: Any) -> pa.Table:
-    """The rows where a mask is true; every column keeps its type. Filtering never makes a column larger.
+    """Return the rows where a mask is true; every column keeps its type. Filtering never makes a column larger.
 
     >>> filter_rows(pa.table({"a": ["x", "y"]}), np.array([True, False])).to_pydict()
     {'a': ['x']}
     """
     mask = pa.array(_truths(mask))
-    kept: pa.Table = table.filter(mask)
-    return kept
+    rows: pa.Table = table.filter(mask)
+    return rows
 
 
 def decoded(column: pa.DictionaryArray) -> pa.Array:
-    """The values of a dictionary-encoded array, each in its row.
+    """Return the values of a dictionary-encoded array, each in its row.
 
     >>> decoded(pa.array(["a", None, "a"]).dictionary_encode()).to_pylist()
     ['a', None, 'a']
@@ -93,7 +93,7 @@ def plain(column: pa.Array) -> pa.Array:
 
 
 def joined(arrays: Sequence[pa.Array]) -> pa.Array:
-    """Arrays of one type, one after the other; offsets of 64 bits where one of them has these or the bytes are too many.
+    """Join arrays of one type; offsets have 64 bits if those of an array have, or if the bytes are too many for 32.
 
     Args:
         arrays: at least one; integers may have several widths, and get the largest.
@@ -116,7 +116,7 @@ def joined(arrays: Sequence[pa.Array]) -> pa.Array:
 
 
 def one_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """A column in one piece; the dictionaries of its pieces become one.
+    """Return a column in one piece; the dictionaries of its pieces become one.
 
     >>> one_array(pa.chunked_array([[1], [2]])).to_pylist()
     [1, 2]
@@ -141,14 +141,14 @@ def _one_dictionary(column: pa.ChunkedArray) -> pa.Array:
 
 
 def _with_room(column: pa.DictionaryArray) -> pa.DictionaryArray:
-    """The same array with indices that fit the values of many dictionaries together."""
+    """Return the same array with indices that fit the values of many dictionaries together."""
     if column.indices.type.bit_width >= 32:
         return column
     return pa.DictionaryArray.from_arrays(column.indices.cast(pa.int32()), column.dictionary)
 
 
 def replaced(values: pa.Array, mask: NDArray[np.bool_], replacement: pa.Array | None) -> pa.Array:
-    """Text or bytes with some values replaced, in order; None: by null. Offsets of 64 bits where the bytes are too many for 32.
+    """Replace some values of text or bytes, in order, or by null. Offsets have 64 bits if the bytes are too many for 32.
 
     Args:
         values: text or bytes, plain.
@@ -168,7 +168,7 @@ def replaced(values: pa.Array, mask: NDArray[np.bool_], replacement: pa.Array | 
 
 
 def whole(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """A column in one piece, or in as few as its bytes allow.
+    """Return a column in one piece, or in as few as its bytes allow.
 
     >>> whole(pa.chunked_array([["a"], ["b"]])).num_chunks
     1
@@ -177,7 +177,7 @@ def whole(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def byte_slices(lengths: NDArray[np.int64], most: int) -> list[tuple[int, int]]:
-    """Consecutive ranges of rows, each with at most `most` bytes; a row that is larger stands alone.
+    """Return consecutive ranges of rows, each with at most `most` bytes; a larger row is a range by itself.
 
     >>> byte_slices(np.array([3, 3, 9, 1]), 6)
     [(0, 2), (2, 3), (3, 4)]
@@ -192,7 +192,7 @@ def byte_slices(lengths: NDArray[np.int64], most: int) -> list[tuple[int, int]]:
 
 
 def narrow(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    """A column whose values are few enough for 32-bit offsets under its plain type.
+    """Return a column under its plain type. Its bytes must be few enough for 32-bit offsets.
 
     A slice keeps the offsets of the whole, and Arrow refuses to cast those beyond 32 bits: they are counted from zero first.
 
@@ -203,7 +203,7 @@ def narrow(column: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def as_type(column: pa.Array, kind: pa.DataType) -> pa.ChunkedArray:
-    """A column that may have offsets of 64 bits under its plain type, in several pieces where one would have too many bytes.
+    """Return a column under its plain type, in several pieces if one would have too many bytes for 32-bit offsets.
 
     >>> as_type(pa.array(["a"], pa.large_string()), pa.string()).type
     DataType(string)
@@ -215,7 +215,7 @@ def as_type(column: pa.Array, kind: pa.DataType) -> pa.ChunkedArray:
 
 
 def _wide(kind: pa.DataType) -> pa.DataType:
-    """The type with offsets of 64 bits; a type without offsets as it is."""
+    """Return the type with offsets of 64 bits; a type without offsets as it is."""
     if pa.types.is_string(kind):
         return pa.large_string()
     if pa.types.is_binary(kind):
@@ -234,7 +234,7 @@ def _is_text(kind: pa.DataType) -> bool:
 
 
 def _bytes(column: pa.Array) -> int:
-    """The bytes of the values that 32-bit offsets must address; 0 where there are no such offsets."""
+    """Return the bytes of the values that 32-bit offsets must address; 0 where there are no such offsets."""
     if _is_wide(column.type) or len(column) == 0:
         return 0
     offsets = np.frombuffer(column.buffers()[1], np.int32, len(column) + 1, column.offset * 4)
@@ -249,7 +249,7 @@ def _text_bytes(values: pa.Array) -> int:
 
 
 def _lengths(column: pa.Array) -> NDArray[np.int64]:
-    """The bytes of each value that offsets must address, at least of text and bytes; of a list at least its length."""
+    """Return the bytes of each value that offsets must address, at least of text and bytes; of a list at least its length."""
     if len(column) == 0:
         return np.zeros(0, np.int64)
     if not (pa.types.is_list(column.type) or pa.types.is_large_list(column.type)):
@@ -268,7 +268,7 @@ def _is_large_text(kind: pa.DataType) -> bool:
 
 
 def _most_bytes(column: pa.Array, times: int) -> int:
-    """An upper bound on the bytes of so many values of a column."""
+    """Return an upper bound on the bytes of so many values of a column."""
     if _is_wide(column.type) or len(column) == 0:
         return 0
     whole = _bytes(column)
@@ -276,7 +276,7 @@ def _most_bytes(column: pa.Array, times: int) -> int:
 
 
 def _bytes_at(column: pa.Array, positions: Positions) -> int:
-    """The bytes of the values at some positions."""
+    """Return the bytes of the values at some positions."""
     if _is_wide(column.type) or len(column) == 0 or _most_bytes(column, len(positions)) <= LIMIT:
         return 0
     return int(_lengths(column)[positions].sum())
@@ -288,7 +288,7 @@ def _numbers(positions: "Positions | pa.Array") -> Positions:
 
 
 def _truths(mask: Any) -> NDArray[np.bool_]:
-    """A mask as numpy has it; null is false."""
+    """Convert a mask to numpy; null is false."""
     if isinstance(mask, pa.ChunkedArray):
         mask = one_array(mask)
     if isinstance(mask, pa.Array):

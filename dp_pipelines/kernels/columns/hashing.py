@@ -21,7 +21,7 @@ _NULL = np.uint64(0xD6E8FEB86659FD93)
 
 
 def mix(words: Words) -> Words:
-    """A bijection of 64-bit words whose output bits depend on all input bits (the finaliser of SplitMix64).
+    """Return a bijection of 64-bit words whose output bits depend on all input bits (the finaliser of SplitMix64).
 
     >>> mix(np.array([1], np.uint64)).tolist()
     [6238072747940578789]
@@ -38,14 +38,14 @@ def mix(words: Words) -> Words:
 
 
 def _with_word(hashes: Words, word: Words) -> Words:
-    """Hashes that go on with one more word of each row."""
+    """Continue hashes with one more word of each row."""
     together = hashes ^ word
     together += _GOLDEN
     return mix(together)
 
 
 def hash_columns(columns: Sequence[pa.Array], salt: int) -> Words:
-    """Keyed 64-bit hashes of rows of plain columns. A hash spreads and orders; it never decides identity.
+    """Return keyed 64-bit hashes of rows of plain columns. A hash spreads and orders; it never decides identity.
 
     Args:
         columns: plain arrays of equal length.
@@ -55,7 +55,7 @@ def hash_columns(columns: Sequence[pa.Array], salt: int) -> Words:
 
 
 def hash_onto(hashes: Words, columns: Sequence[pa.Array]) -> Words:
-    """Hashes that go on from the given ones, one per row."""
+    """Continue given hashes, one per row, with the values of columns."""
     for column in columns:
         hashes = _absorb(hashes, column)
     return hashes
@@ -79,7 +79,7 @@ def _absorb(hashes: Words, column: pa.Array) -> Words:
 
 
 def _fixed_words(column: pa.Array) -> list[Words]:
-    """The values of a fixed-width column as 64-bit words; what stands under a null is arbitrary."""
+    """Return the values of a fixed-width column as 64-bit words; the words of nulls are arbitrary."""
     kind = column.type
     if pa.types.is_boolean(kind) or pa.types.is_integer(kind):
         target = pa.uint64() if kind == pa.uint64() else pa.int64()
@@ -99,7 +99,7 @@ def _fixed_words(column: pa.Array) -> list[Words]:
 
 
 def _absorb_bytes(hashes: Words, column: pa.Array) -> Words:
-    """Hashes of text or bytes, eight bytes at a time over all rows at once."""
+    """Return hashes of text or bytes, eight bytes at a time over all rows at once."""
     if len(column) == 0:  # may lack its buffers
         return hashes.copy()
     wide = pa.types.is_large_string(column.type) or pa.types.is_large_binary(column.type)
@@ -141,6 +141,6 @@ def _absorb_bytes(hashes: Words, column: pa.Array) -> Words:
 
 
 def _mask(rest: NDArray[np.int64]) -> Words:
-    """Keeps the first `rest` bytes of a little-endian word, all eight where there are more."""
+    """Return a mask for the first `rest` bytes of a little-endian word, all eight if there are more."""
     bits = (np.minimum(rest, 8) * 8).astype(np.uint64)
     return np.uint64(0xFFFFFFFFFFFFFFFF) >> (np.uint64(64) - bits)

@@ -11,7 +11,7 @@ WRITE_OPTIONS = pa.ipc.IpcWriteOptions(use_threads=False)
 
 
 def to_buffer(table: pa.Table, options: pa.ipc.IpcWriteOptions = WRITE_OPTIONS) -> pa.Buffer:
-    """The IPC stream of a table.
+    """Return the IPC stream of a table.
 
     Args:
         table: any.
@@ -28,6 +28,6 @@ def to_buffer(table: pa.Table, options: pa.ipc.IpcWriteOptions = WRITE_OPTIONS) 
 
 
 def from_buffer(buffer: pa.Buffer | bytes) -> pa.Table:
-    """The table of an IPC stream; its arrays are views of the given bytes."""
+    """Return the table of an IPC stream; its arrays are views of the given bytes."""
     with pa.ipc.open_stream(pa.py_buffer(buffer)) as reader:
         return reader.read_all()

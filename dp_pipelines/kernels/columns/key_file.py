@@ -1,6 +1,6 @@
 """A public list of keys that need not fit into memory: sorted by hash in files, in buckets of about equal numbers.
 
-In: a folder that `key_file_writer` has made. Out: which keys may be listed; the keys of a bucket, and where keys stand in it.
+In: a folder that `key_file_writer` has made. Out: which keys may be listed; the keys of a bucket, and their places in it.
 Holds: the hash of a key has no salt, so that a list is sorted once for all runs; hashes say where to look, and never that two
 keys are equal: a key that `may_hold` takes for a listed one by its hash alone is found in no bucket. Not covered: making it.
 """
@@ -24,7 +24,7 @@ from dp_pipelines.kernels.columns.key_places import equal_values
 Places = NDArray[np.int64]
 
 SALT = 0
-"""Of the hashes: those of a list are the same in every run."""
+"""The salt of the hashes: hashes of a list are the same in every run."""
 
 KEYS, FILTER, FACTS = "keys.arrow", "filter.words", "facts.json"
 """The files of a list."""
@@ -63,16 +63,16 @@ class KeyFile:
 
     @property
     def bits(self) -> int:
-        """Leading bits of a hash that name a bucket."""
+        """Return the number of leading bits of a hash that name a bucket."""
         return int(self._facts["bits"])
 
     @property
     def types(self) -> list[pa.DataType]:
-        """Of the key's columns."""
+        """Return the types of the key's columns."""
         return list(self._reader.schema.types)
 
     def hashes(self, columns: Sequence[pa.Array]) -> hashing.Words:
-        """The hashes by which keys are looked up.
+        """Return the hashes by which keys are looked up.
 
         Args:
             columns: canonical and comparable (`keys.comparable`), or dictionaries of such values.
@@ -80,56 +80,58 @@ class KeyFile:
         return hashing.hash_columns(columns, SALT)
 
     def may_hold(self, hashes: hashing.Words) -> NDArray[np.bool_]:
-        """Whether keys are listed, by their hashes: true for all that are, and for about one in a thousand others.
+        """Return True for keys that may be listed, by their hashes: for all that are, and for about one in a thousand others.
 
         The answer for a key is a function of the list and of that key alone.
         """
-        found = np.empty(len(hashes), np.bool_)
+        possible = np.empty(len(hashes), np.bool_)
         for begin in range(0, len(hashes), _AT_ONCE):
             some = hashes[begin : begin + _AT_ONCE]
             masks = filter_masks(some)
             np.equal(
-                self._filter[filter_places(some, len(self._filter))] & masks, masks, out=found[begin : begin + _AT_ONCE]
+                self._filter[filter_places(some, len(self._filter))] & masks,
+                masks,
+                out=possible[begin : begin + _AT_ONCE],
             )
-        return found
+        return possible
 
     def buckets_of(self, place: int, places: int) -> range:
-        """The buckets that one of so many places has: each bucket has one place."""
+        """Return the buckets that one of so many places has: each bucket has one place."""
         first, after = (-(-(p << self.bits) // places) for p in (place, place + 1))
         return range(first, after)
 
     def dealt(self, hashes: hashing.Words) -> hashing.Words:
-        """The hashes with the bits alone that name a bucket: what `shard.slices` deals by, so that buckets stay whole."""
+        """Return the hashes reduced to the bits that name a bucket, so that `shard.slices` keeps buckets whole."""
         return hashes & self._leading
 
     def numbers(self, hashes: hashing.Words) -> Places:
-        """The bucket of each hash."""
+        """Return the bucket of each hash."""
         if not self.bits:
             return np.zeros(len(hashes), np.int64)
         return (hashes >> np.uint64(64 - self.bits)).astype(np.int64)
 
     def groups(self, places: Sequence[int], most: int) -> tuple[pa.Array, ...] | None:
-        """The different values of some columns of the keys, each once, in the order in which the list has them; None if too many.
+        """Return the different values of some columns of the keys, in the order of the list; None if too many.
 
         Args:
             places: of the columns.
             most: how many there may be.
         """
-        found: tuple[pa.Array, ...] = tuple(pa.array([], self.types[place]) for place in places)
+        columns: tuple[pa.Array, ...] = tuple(pa.array([], self.types[place]) for place in places)
         for number in range(1 << self.bits):
             more = [self.bucket(number).columns[place] for place in places]
-            # Those that were found stand first, and keep their places.
-            both = [gather.joined(list(pair)) for pair in zip(found, more, strict=True)]
+            # Keys that were found come first, and keep their places.
+            both = [gather.joined(list(pair)) for pair in zip(columns, more, strict=True)]
             codes = keys.dense([keys.comparable(column) for column in both]).codes
             _, first = np.unique(codes, return_index=True)
             if len(first) > most:
                 return None
-            if len(first) > len(found[0]):
-                found = tuple(gather.take(column, np.sort(first)) for column in both)
-        return found
+            if len(first) > len(columns[0]):
+                columns = tuple(gather.take(column, np.sort(first)) for column in both)
+        return columns
 
     def bucket(self, number: int) -> "Bucket":
-        """The keys whose hashes begin with the bits of a number."""
+        """Return the keys whose hashes begin with the bits of a number."""
         with _LOCK:  # one file, which threads of a process share
             return Bucket(columns=tuple(self._reader.get_batch(number).columns))
 
@@ -169,7 +171,7 @@ class Bucket:
         return len(self.columns[0])
 
     def find(self, columns: Sequence[pa.Array], hashes: hashing.Words) -> Places:
-        """The place of each key in the bucket; its length where it is not there.
+        """Return the place of each key in the bucket; its length where it is not there.
 
         Args:
             columns: canonical and comparable.
@@ -197,12 +199,17 @@ class Bucket:
 
 
 def filter_places(hashes: hashing.Words, words: int) -> Places:
-    """Which word of a filter of so many words says whether keys are listed; it rises with the hash."""
+    """Return which of so many words of a filter belongs to each hash; it rises with the hash.
+
+    Args:
+        hashes: uint64 of shape (n,).
+        words: how many words the filter has.
+    """
     return ((hashes >> _HALF) * np.uint64(words) >> _HALF).astype(np.int64)
 
 
 def filter_masks(hashes: hashing.Words) -> hashing.Words:
-    """The bits of that word that are set for keys (a blocked Bloom filter: Putze, Sanders, Singler 2007)."""
+    """Return the bits of the filter's word that are set for keys (a blocked Bloom filter: Putze, Sanders, Singler 2007)."""
     low, one = hashes & _LOW, np.uint64(1)
     masks = np.zeros(len(hashes), np.uint64)
     for number in range(_BITS_OF_A_KEY):

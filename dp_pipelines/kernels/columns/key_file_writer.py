@@ -125,7 +125,7 @@ class KeyFileWriter:
         (self._folder / FACTS).write_text(json.dumps(facts))
 
     def _buckets(self, part: int, hashes: hashing.Words) -> Iterator[tuple[int, int]]:
-        """Where each bucket of a part begins and ends in its sorted hashes."""
+        """Yield the begin and end of each bucket of a part in its sorted hashes."""
         inner = self._bits - self._part_bits
         firsts = [((part << inner) + number) << (64 - self._bits) for number in range(1, 1 << inner)]
         ends = np.searchsorted(hashes, np.array(firsts, np.uint64), side="left").tolist()
@@ -152,7 +152,7 @@ class KeyFileWriter:
         return hashing.hash_columns([keys.comparable(column) for column in columns], SALT)
 
     def _check_order(self, columns: Sequence[pa.Array], carried: int) -> None:
-        """Raises: WrongOrder for the first key that is not above the one before it."""
+        """Raise WrongOrder for the first key that is not above the one before it."""
         length = len(columns[0])
         rises, same = np.zeros(length - 1, np.bool_), np.ones(length - 1, np.bool_)
         for column in columns:
@@ -165,7 +165,7 @@ class KeyFileWriter:
 
 
 def _compared(column: pa.Array) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Whether each value is below the next, and equals it; nulls come last."""
+    """Return for each value True if it is below the next, and True if it equals it; nulls come last."""
     first, second = column.slice(0, len(column) - 1), column.slice(1)
     if pa.types.is_null(column.type):
         return np.zeros(len(first), np.bool_), np.ones(len(first), np.bool_)
@@ -178,7 +178,7 @@ def _compared(column: pa.Array) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
 
 
 def _zeros(path: pathlib.Path, words: int) -> np.memmap[Any, np.dtype[np.uint64]]:
-    """A mapped file that has its room on the disk: a write into a hole of a full disk would end the process without a word."""
+    """Return a mapped file with its space reserved: a write into a hole of a full disk would kill the process silently."""
     with path.open("xb") as file:
         if hasattr(os, "posix_fallocate"):
             os.posix_fallocate(file.fileno(), 0, 8 * words)

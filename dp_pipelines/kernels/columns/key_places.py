@@ -1,4 +1,4 @@
-"""Where keys stand in a list of keys: sorted by hash once, then looked up.
+"""Places of keys in a list of keys: the list is sorted by hash once, then keys are looked up.
 
 In: the columns of a list without doubles, then keys of the same types. Out: for each key its place in the list. Holds: keys are
 equal if their canonical values are (`kernels.keys`); hashes only say where to look. Building takes time in proportion to the
@@ -22,7 +22,7 @@ Places = NDArray[np.int64]
 _HALF, _LOW = np.uint64(32), np.uint64(2**32 - 1)
 
 _SALT = 0
-"""Of the hashes: they leave no process, so that one does for all lists."""
+"""The salt of the hashes: they never leave a process, so one salt is enough for all lists."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -74,7 +74,7 @@ class KeyPlaces:
         return len(self.entries) - 1
 
     def find(self, columns: Sequence[pa.Array]) -> Places:
-        """The place of each key in the list; its length where the key is not listed.
+        """Return the place of each key in the list; its length where the key is not listed.
 
         Args:
             columns: canonical and comparable, of the types of the list's.
@@ -103,7 +103,7 @@ class KeyPlaces:
         return found
 
     def _equal(self, columns: Sequence[pa.Array], asked: Places, places: Places) -> NDArray[np.bool_]:
-        """Whether keys that are asked for are those at some places."""
+        """Return True for keys that equal the listed ones at some places."""
         equal = np.ones(len(asked), np.bool_)
         for mine, listed in zip(columns, self.columns, strict=True):
             some = mine if len(asked) == len(mine) else gather.take(mine, asked)
@@ -121,7 +121,7 @@ def _has_doubles(columns: Sequence[pa.Array]) -> bool:
 
 
 def equal_values(some: pa.Array, others: pa.Array) -> NDArray[np.bool_]:
-    """Value by value, of two arrays of one type; null equals null."""
+    """Compare two arrays of one type value by value; null equals null."""
     if pa.types.is_null(some.type):
         return np.ones(len(some), np.bool_)
     equal: NDArray[np.bool_] = pc.fill_null(pc.equal(some, others), False).to_numpy(zero_copy_only=False)

@@ -1,6 +1,6 @@
 """A public list of keys: a column of Arrow for each part of the key, held once in each process.
 
-In: keys as they were declared, or columns of them. Out: the list as a sequence of tuples; its columns; where keys stand in it.
+In: keys as they were declared, or columns of them. Out: the list as a sequence of tuples; its columns; places of keys in it.
 Holds: a list has the same values in every process; it travels as compressed Arrow, or as the name of a file where workers see a
 folder of the driver's, and a process that has it already reads neither. Not covered: which keys may be listed
 (`query.PublicPartitions`).
@@ -69,7 +69,7 @@ class ListedKeys(Sequence[tuple[Any, ...]]):
 
     @classmethod
     def of_tuples(cls, listed: tuple[tuple[Any, ...], ...]) -> "Sequence[tuple[Any, ...]]":
-        """Declared keys without their tuples, where Arrow gives back the same values of the same types; else as they are."""
+        """Return declared keys as columns, if Arrow returns the same values of the same types; otherwise as they are."""
         width = len(listed[0]) if listed else 0
         if not width or any(len(key) != width for key in listed):
             return listed
@@ -77,12 +77,14 @@ class ListedKeys(Sequence[tuple[Any, ...]]):
         types = [set(map(type, column)) - {type(None)} for column in columns]
         if any(len(of_column) > 1 or not of_column <= _FAITHFUL for of_column in types):
             return listed
-        made = cls(columns)
-        return made if all(isinstance(column, pa.Array) for column in made._columns) else listed
+        result = cls(columns)
+        return result if all(isinstance(column, pa.Array) for column in result._columns) else listed
 
     @classmethod
     def of_arrays(cls, columns: Sequence[pa.Array]) -> "Sequence[tuple[Any, ...]]":
-        """The keys in plain columns, as if their values had been declared; tuples where Arrow would not give back the same.
+        """Return the keys in plain columns, as if their values had been declared.
+
+        They are tuples if Arrow would not return the same values.
 
         Raises:
             ValueError, OverflowError: a value is none of Python's.
@@ -123,7 +125,7 @@ class ListedKeys(Sequence[tuple[Any, ...]]):
 
     @property
     def declared_arrays(self) -> tuple[pa.Array, ...]:
-        """The columns, whose Python values are those of the keys.
+        """Return the columns, whose Python values are those of the keys.
 
         Raises:
             ValueError: a column holds values of different kinds.
@@ -133,19 +135,21 @@ class ListedKeys(Sequence[tuple[Any, ...]]):
         return self._columns
 
     def part(self, places: Sequence[int], rows: NDArray[np.int64]) -> "ListedKeys":
-        """Some of its columns at some places, as if these had been listed. Its columns are arrays.
+        """Return some of its columns at some places, as if these had been listed. Its columns are arrays.
 
         Args:
             places: of the columns.
             rows: of the keys.
         """
-        made = ListedKeys([gather.take(column, rows) for column in (self.declared_arrays[place] for place in places)])
-        made._declared = tuple(self._declared[place] for place in places)
-        return made
+        projected = ListedKeys(
+            [gather.take(column, rows) for column in (self.declared_arrays[place] for place in places)]
+        )
+        projected._declared = tuple(self._declared[place] for place in places)
+        return projected
 
     @property
     def with_other(self) -> "ListedKeys":
-        """The same keys, each followed by False, and last a key of nulls followed by True, which stands for all other keys.
+        """Return the same keys, each followed by False, and last a key of nulls followed by True, for all other keys.
 
         >>> ListedKeys([("north", None)]).with_other
         (('north', False), (None, False), (None, True))
@@ -154,13 +158,13 @@ class ListedKeys(Sequence[tuple[Any, ...]]):
             pa.concat_arrays([column, pa.nulls(1, column.type)]) if isinstance(column, pa.Array) else (*column, None)
             for column in self._columns
         ]
-        made = ListedKeys([*columns, pa.array(np.arange(len(self) + 1) == len(self))])
-        made._declared = (*self._declared, True)
-        return made
+        extended = ListedKeys([*columns, pa.array(np.arange(len(self) + 1) == len(self))])
+        extended._declared = (*self._declared, True)
+        return extended
 
     @functools.cached_property
     def in_order(self) -> "ListedKeys":
-        """The same keys in an order that depends on the keys alone, and not on the order in which they were listed."""
+        """Return the same keys in an order that depends on the keys alone, and not on the order in which they were listed."""
         columns = [column for column in self._columns if isinstance(column, pa.Array)]
         if len(columns) == len(self._columns) and not any(pa.types.is_dictionary(column.type) for column in columns):
             names = [f"p{index}" for index in range(len(columns))]
@@ -175,11 +179,11 @@ class ListedKeys(Sequence[tuple[Any, ...]]):
 
     @property
     def width(self) -> int:
-        """How many values a key has."""
+        """Return the number of values of a key."""
         return len(self._columns)
 
     def typed(self, names: Sequence[str], kinds: Sequence[pa.DataType]) -> list[pa.Array]:
-        """Its columns as plain arrays of the types that the data have.
+        """Return its columns as plain arrays of the types that the data have.
 
         Args:
             names: of the partition columns, for errors.
@@ -196,7 +200,7 @@ class ListedKeys(Sequence[tuple[Any, ...]]):
         ]
 
     def arrays(self, names: Sequence[str]) -> list[pa.Array]:
-        """Its columns as plain arrays of the types that the listed values have.
+        """Return its columns as plain arrays of the types that the listed values have.
 
         Args:
             names: of the partition columns, for errors.
@@ -224,7 +228,7 @@ class ListedKeys(Sequence[tuple[Any, ...]]):
         return plain
 
     def doubled(self, names: Sequence[str], kinds: Sequence[pa.DataType]) -> tuple[Any, ...] | None:
-        """A key that is listed twice, if there is one.
+        """Return a key that is listed twice, if there is one.
 
         Args:
             names, kinds: as for `places`.
@@ -239,7 +243,7 @@ class ListedKeys(Sequence[tuple[Any, ...]]):
         return tuple(keys.plain(column) if isinstance(column, pa.Array) else pa.nulls(0) for column in self._columns)
 
     def texts(self, names: Sequence[str]) -> Texts:
-        """The texts of long keys that are listed, by what stands for them in rows."""
+        """Return the texts of long listed keys, by the digests that replace them in rows."""
         texts: Texts = {}
         for column in self.arrays(names):
             if is_text(column.type):
@@ -247,10 +251,10 @@ class ListedKeys(Sequence[tuple[Any, ...]]):
         return texts
 
     def places(self, names: Sequence[str], kinds: Sequence[pa.DataType]) -> KeyPlaces:
-        """Where keys of some types stand in the list. It is sorted once in each process.
+        """Return the places of keys of some types in the list. It is sorted once in each process.
 
         Args:
-            names, kinds: as for `typed`; a column of no type, which is all null, counts as one of the type that is listed.
+            names, kinds: as for `typed`; a column without a type, which is all null, counts as one of the type that is listed.
 
         Raises:
             RequestError: as of `typed` and `arrays`.
@@ -268,7 +272,7 @@ class ListedKeys(Sequence[tuple[Any, ...]]):
 
     @functools.cached_property
     def digest(self) -> str:
-        """What names the list among those that a process holds."""
+        """Return the name of the list in the cache of a process."""
         return hashlib.blake2b(self._encoded(None), digest_size=32).hexdigest()
 
     def _encoded(self, compression: str | None) -> bytes:
@@ -297,12 +301,12 @@ class ListedKeys(Sequence[tuple[Any, ...]]):
 
     @property
     def nbytes(self) -> int:
-        """Its bytes in memory, without what is made to look keys up."""
+        """Return its bytes in memory, without the index for looking keys up."""
         return sum(column.nbytes for column in self._columns if isinstance(column, pa.Array))
 
 
 def described(key: Sequence[Any]) -> list[str]:
-    """The values of a key with their types, so that 1 and "1" differ.
+    """Return the values of a key with their types, so that 1 and "1" differ.
 
     >>> described(("north", 1))
     ["str:'north'", 'int:1']
@@ -316,7 +320,7 @@ _HELD: weakref.WeakValueDictionary[str, ListedKeys] = weakref.WeakValueDictionar
 
 @contextlib.contextmanager
 def travelling_through(folder: pathlib.Path, lists: Iterable[ListedKeys | None]) -> Iterator[None]:
-    """Have large lists travel as files, while steps are sent to workers that see a folder.
+    """Make large lists travel as files, while steps are sent to workers that see a folder.
 
     Args:
         folder: a private one. The files are gone at the end.
@@ -345,20 +349,20 @@ def _of_file(digest: str, path: str) -> ListedKeys:
 
 
 def _held(digest: str, read: Callable[[], bytes]) -> ListedKeys:
-    """The list with this digest: the one that the process holds, if it does."""
+    """Return the list with this digest, if the process has it; otherwise read it."""
     with _LOCK:
-        held = _HELD.get(digest)
-        if held is None:
+        cached = _HELD.get(digest)
+        if cached is None:
             table = pa.ipc.open_stream(read()).read_all()
-            held = ListedKeys([keys.one_array(column) for column in table.columns])
-            held._declared = tuple(name.endswith("d") for name in table.column_names)
-            held.__dict__["digest"] = digest
-            _HELD[digest] = held
-        return held
+            cached = ListedKeys([keys.one_array(column) for column in table.columns])
+            cached._declared = tuple(name.endswith("d") for name in table.column_names)
+            cached.__dict__["digest"] = digest
+            _HELD[digest] = cached
+        return cached
 
 
 def _as_arrow(column: Sequence[object] | pa.Array) -> Sequence[object] | pa.Array:
-    """Declared values as an array, or as they are where they are of different kinds."""
+    """Convert declared values to an array; values of different kinds stay as they are."""
     try:
         return arrow_values(column)
     except (pa.ArrowException, OverflowError, UnicodeError):
@@ -366,7 +370,7 @@ def _as_arrow(column: Sequence[object] | pa.Array) -> Sequence[object] | pa.Arra
 
 
 def _is_faithful(kind: pa.DataType) -> bool:
-    """Whether declared values of a type become an array of a type that follows from the type alone, but for numbers."""
+    """Return True if the array type of declared values follows from their type alone; numbers are an exception."""
     if pa.types.is_timestamp(kind):
         return bool(kind.tz is None and kind.unit != "ns")
     texts = (pa.string(), pa.binary(), pa.bool_(), pa.date32(), pa.null())
@@ -374,7 +378,7 @@ def _is_faithful(kind: pa.DataType) -> bool:
 
 
 def _as_declared(column: pa.Array) -> pa.Array:
-    """An array of a faithful type under the type that its values would have had, had they been declared one by one."""
+    """Convert an array of a faithful type to the type that its values would have had if they had been declared."""
     if column.null_count == len(column):
         return pa.nulls(len(column))
     if pa.types.is_timestamp(column.type):

@@ -58,7 +58,7 @@ def _is_list(kind: pa.DataType) -> bool:
 
 
 def numbers_of_lists(column: pa.Array, size: int) -> tuple[NDArray[Any], Flags | None]:
-    """The lists of a column that have `size` numbers.
+    """Return the lists of a column that have `size` numbers.
 
     Returns:
         them as rows of float32 or float64, NaN for nulls; and which lists of the column these are, None where all are.

@@ -1,9 +1,9 @@
 """Long text and bytes as keys: a 256-bit digest travels with the rows, the text itself once for each key.
 
 In: text or bytes of a unit, a partition, a row id or a value to be counted. Out: the same column with each value of more than
-`SHORT` bytes replaced by a stand-in of `STAND_IN` bytes; the texts that stand-ins stand for, as tables of their own. Holds: equal
-stand-ins are equal texts (BLAKE2b with 256 bits, no salt: one text has one digest in every run, table and runner); no short text
-looks like a stand-in, since it has fewer bytes. Not covered: partition keys of more than `LONGEST_KEY` bytes, which are null.
+`SHORT` bytes replaced by a digest of `STAND_IN` bytes; the replaced texts, as separate tables. Holds: equal digests are equal
+texts (BLAKE2b with 256 bits, no salt: one text has one digest in every run, table and runner); no short text looks like a digest,
+since it has fewer bytes. Not covered: partition keys of more than `LONGEST_KEY` bytes, which are null.
 """
 
 import hashlib
@@ -21,7 +21,7 @@ SHORT = 64
 """Bytes of a text that travels as it is; a longer one travels as its digest."""
 
 STAND_IN = SHORT + 1
-"""Bytes of a stand-in: '#' and the digest in hexadecimal digits. Its length tells it from every text that travels as it is."""
+"""Bytes of a stand-in: '#' and the digest in hexadecimal digits. No unreplaced text has this length."""
 
 LONGEST_KEY = 2**14
 """The most bytes of a partition key; a longer one counts as null."""
@@ -30,14 +30,14 @@ AT_ONCE = 2**28
 """Bytes of long texts that are processed together."""
 
 KEY, TEXT = "long_key", "long_text"
-"""The columns of a table of texts: such a table travels beside tables of rows and is told from them by its columns."""
+"""The columns of a table of texts. Such a table travels with tables of rows; its columns distinguish it from them."""
 
 Texts = dict[bytes, bytes]
-"""The text that each stand-in stands for."""
+"""The replaced text by its stand-in."""
 
 
 def is_text(kind: pa.DataType) -> bool:
-    """Whether values of a type are text or bytes of any length.
+    """Return True if values of a type are text or bytes of any length.
 
     >>> is_text(pa.large_binary()), is_text(pa.int64())
     (True, False)
@@ -48,7 +48,7 @@ def is_text(kind: pa.DataType) -> bool:
 
 
 def stand_in(text: bytes) -> bytes:
-    """The stand-in for a long text.
+    """Return the digest that replaces a long text, with a leading '#'.
 
     >>> len(stand_in(b"a" * 65))
     65
@@ -57,11 +57,11 @@ def stand_in(text: bytes) -> bytes:
 
 
 def shortened(values: pa.Array, *, texts: Texts | None = None, longest: int | None = None) -> pa.Array:
-    """Text or bytes, each value of more than `SHORT` bytes replaced by its stand-in.
+    """Replace each text of more than `SHORT` bytes by its digest.
 
     Args:
         values: a plain array, not a dictionary.
-        texts: takes up the texts that stand-ins stand for.
+        texts: the replaced texts are added to it.
         longest: a value of more bytes becomes null; None: no value does.
 
     >>> shortened(pa.array(["a", "b" * 65])).to_pylist()[1][:9]
@@ -86,24 +86,24 @@ def shortened(values: pa.Array, *, texts: Texts | None = None, longest: int | No
 
 
 def _stand_ins(long: pa.Array, texts: Texts | None) -> pa.Array:
-    """The stand-in of each long text; one that repeats is digested once."""
+    """Return the digest of each long text; one that repeats is digested once."""
     codes = long.dictionary_encode()
-    found = [value.as_buffer().to_pybytes() for value in codes.dictionary]
-    digests = [stand_in(text) for text in found]
+    dictionary = [value.as_buffer().to_pybytes() for value in codes.dictionary]
+    digests = [stand_in(text) for text in dictionary]
     if texts is not None:
-        texts.update(zip(digests, found, strict=True))
+        texts.update(zip(digests, dictionary, strict=True))
     return gather.take(pa.array(digests, pa.binary()), codes.indices)
 
 
 def with_texts(
     cut: Iterable[tuple[int, pa.Table]], names: Sequence[str], texts: Mapping[bytes, bytes], most: int = ELEMENT_BYTES
 ) -> Iterator[tuple[int, pa.Table]]:
-    """Tables of rows with their destinations, and for each destination the texts of its long keys, each once.
+    """Yield tables of rows with their destinations, and for each destination the texts of its long keys, each once.
 
     Args:
         cut: (destination, rows).
         names: the key columns.
-        texts: of all stand-ins that the rows hold.
+        texts: of all digests that the rows hold.
         most: bytes of a table of texts, unless one text is larger.
     """
     sent: dict[int, set[bytes]] = {}
@@ -116,7 +116,7 @@ def with_texts(
 
 
 def apart(tables: Iterable[pa.Table]) -> tuple[list[pa.Table], Texts]:
-    """Tables of rows, and the texts of the tables of texts among them.
+    """Separate tables of rows from tables of texts, and return both.
 
     >>> apart([pa.table({"p0": [1]})])[1]
     {}
@@ -131,11 +131,11 @@ def apart(tables: Iterable[pa.Table]) -> tuple[list[pa.Table], Texts]:
 
 
 def restored(column: pa.Array | pa.ChunkedArray, texts: Mapping[bytes, bytes]) -> pa.ChunkedArray:
-    """A key column with each stand-in replaced by its text.
+    """Replace each digest in a key column by its text.
 
     Args:
         column: plain, or of codes.
-        texts: of all stand-ins that it holds.
+        texts: of all digests that it holds.
     """
     column = gather.one_array(column)
     if pa.types.is_dictionary(column.type):
@@ -152,26 +152,26 @@ def _restored(values: pa.Array, texts: Mapping[bytes, bytes]) -> pa.Array:
     long = gather.filtered(values, mask).cast(pa.binary()).to_pylist()
     assert all(key in texts for key in long), "a digest arrived without its text"
     # Texts of 16 KiB each may be more than 32-bit offsets address.
-    found = pa.array([texts[key] for key in long], pa.large_binary())
-    return gather.replaced(values, mask, found)
+    restored = pa.array([texts[key] for key in long], pa.large_binary())
+    return gather.replaced(values, mask, restored)
 
 
 def are_stand_ins(values: pa.Array) -> NDArray[np.bool_]:
-    """Which values of a plain array stand for long texts, by their length; None of another type.
+    """Return True for digests of long texts in a plain array, by their length; False for all values of other types.
 
     >>> are_stand_ins(pa.array([stand_in(b"a").decode(), "a", None])).tolist()
     [True, False, False]
     """
     if not is_text(values.type):
         return np.zeros(len(values), np.bool_)
-    found: NDArray[np.bool_] = pc.fill_null(pc.equal(pc.binary_length(values), STAND_IN), False).to_numpy(
+    flags: NDArray[np.bool_] = pc.fill_null(pc.equal(pc.binary_length(values), STAND_IN), False).to_numpy(
         zero_copy_only=False
     )
-    return found
+    return flags
 
 
 def holds_stand_in(values: pa.Array) -> bool:
-    """Whether a plain array holds a stand-in for a long text.
+    """Return True if a plain array has a digest of a long text.
 
     >>> holds_stand_in(pa.array([stand_in(b"a").decode()])), holds_stand_in(pa.array(["a"])), holds_stand_in(pa.array([1]))
     (True, False, False)
@@ -180,16 +180,16 @@ def holds_stand_in(values: pa.Array) -> bool:
 
 
 def _stand_ins_of(rows: pa.Table, names: Sequence[str]) -> set[bytes]:
-    """The stand-ins that some rows hold."""
-    found: set[bytes] = set()
+    """Return the digests of long texts in some rows."""
+    stand_ins: set[bytes] = set()
     for name in names:
         for chunk in rows.column(name).chunks:
             values = chunk.dictionary if pa.types.is_dictionary(chunk.type) else chunk
             if is_text(values.type):
                 long = pc.equal(pc.binary_length(values), STAND_IN)
                 if pc.any(long).as_py():
-                    found.update(gather.filtered(values, long).cast(pa.binary()).to_pylist())
-    return found
+                    stand_ins.update(gather.filtered(values, long).cast(pa.binary()).to_pylist())
+    return stand_ins
 
 
 def _tables(stand_ins: Sequence[bytes], texts: Mapping[bytes, bytes], most: int) -> Iterator[pa.Table]:

@@ -1,4 +1,4 @@
-"""Which rows of two tables have equal keys, and their pairs in slices of bounded size.
+"""Matches between two tables: the pairs of rows with equal keys, in slices of bounded size.
 
 In: the key columns of both tables, canonical and of the same types. Out: `Matches`: how many rows of the right table each row of
 the left one meets, and their pairs. Holds: keys are compared whole, never by a hash; a null meets nothing, not even
@@ -43,7 +43,7 @@ class Matches:
     rows: int
 
     def pairs(self, most: int) -> Iterator[tuple[Positions, Positions]]:
-        """Places in `left` and in `right`, in slices of at most `most` pairs.
+        """Yield places in `left` and in `right`, in slices of at most `most` pairs.
 
         Args:
             most: pairs of a slice; a single left row may be in several.
@@ -59,14 +59,14 @@ class Matches:
             yield np.repeat(np.arange(first, last + 1), within), behind
 
     def alone(self) -> Positions:
-        """The left rows that meet nothing."""
+        """Return the left rows without a match."""
         lonely = np.ones(self.rows, np.bool_)
         lonely[self.left] = False
         return np.flatnonzero(lonely)
 
 
 def matches(left: Sequence[pa.Array], right: Sequence[pa.Array]) -> Matches:
-    """Which right rows each left row meets: those whose key columns are all equal, and none of them null.
+    """Return which right rows each left row meets: those whose key columns are all equal, and none of them null.
 
     Args:
         left, right: the key columns of the two tables, in the same order and of the same canonical types (`kernels.keys.plain`).
@@ -102,7 +102,7 @@ def matches(left: Sequence[pa.Array], right: Sequence[pa.Array]) -> Matches:
 
 
 def loose_codes(columns: Sequence[pa.Array]) -> tuple[keys.Codes, int]:
-    """Codes of whole keys, equal where keys are that have no null and only there, and a number above all of them.
+    """Return codes of whole keys, equal only for equal keys without null, and a number above all of them.
 
     They are not dense where that would cost more than it saves: a table of counts may have some empty places.
 
@@ -128,7 +128,7 @@ def loose_codes(columns: Sequence[pa.Array]) -> tuple[keys.Codes, int]:
 
 
 def _codes_of(column: pa.Array, most: int) -> tuple[keys.Codes, int]:
-    """The same for one column: integers of a narrow range are codes as they are."""
+    """Return the codes of one column; integers of a narrow range are their own codes."""
     kind = column.type
     if (pa.types.is_signed_integer(kind) or pa.types.is_date32(kind)) and column.null_count < len(column):
         numbers = column.cast(pa.int32()) if pa.types.is_date32(kind) else column
@@ -138,24 +138,24 @@ def _codes_of(column: pa.Array, most: int) -> tuple[keys.Codes, int]:
             if numbers.null_count:
                 numbers = pc.fill_null(numbers, low)
             return np.asarray(numbers.to_numpy(zero_copy_only=False), np.int64) - low, high - low + 1
-    codes, found = keys.codes_and_values(column)
-    return codes, max(len(found), 1)
+    codes, values = keys.codes_and_values(column)
+    return codes, max(len(values), 1)
 
 
 def _closer(codes: keys.Codes, number: int) -> tuple[keys.Codes, int]:
-    """The same codes without those that no row has."""
+    """Return the same codes without those that no row has."""
     if number <= len(codes):
         return codes, number
     occurs = np.zeros(number, np.bool_)
     occurs[codes] = True
-    found = np.flatnonzero(occurs)
+    occurring = np.flatnonzero(occurs)
     ranks = np.empty(number, np.int64)
-    ranks[found] = np.arange(len(found))
-    return ranks[codes], len(found)
+    ranks[occurring] = np.arange(len(occurring))
+    return ranks[codes], len(occurring)
 
 
 def _without_null(columns: Sequence[pa.Array]) -> NDArray[np.bool_] | None:
-    """Which rows have no null in any column; None: all."""
+    """Return True for rows without a null in any column; None if there are no nulls."""
     sound = None
     for column in columns:
         if column.null_count:
@@ -165,7 +165,7 @@ def _without_null(columns: Sequence[pa.Array]) -> NDArray[np.bool_] | None:
 
 
 def _sorted_by_code(codes: keys.Codes, number: int) -> Positions:
-    """Positions sorted by code, those of one code in their order.
+    """Return positions sorted by code, those of one code in their order.
 
     NumPy sorts words of 16 bits by counting them, several times faster than longer ones: so the lowest bits first.
     """

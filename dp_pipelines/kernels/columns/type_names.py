@@ -34,14 +34,14 @@ TYPES: Mapping[str, pa.DataType] = {
 
 
 def declared_types(types: Any, field: str = "types") -> dict[str, pa.DataType]:
-    """Declared types by column.
+    """Return declared types by column.
 
     Args:
         types: maps column names to names of types or to types of pyarrow.
         field: what it is called in messages.
 
     Raises:
-        RequestError: it is no such mapping, a name is unknown, or cells cannot become values of a type.
+        RequestError: it is not such a mapping, a name is unknown, or cells cannot become values of a type.
 
     >>> declared_types({"customer": "int64", "day": pa.date32()})
     {'customer': DataType(int64), 'day': DataType(date32[day])}
@@ -52,27 +52,33 @@ def declared_types(types: Any, field: str = "types") -> dict[str, pa.DataType]:
     if not isinstance(types, Mapping) or not types or not all(isinstance(name, str) for name in types):
         message = "must map column names to types"
         raise RequestError(field=field, message=message, hint='write e.g. {"customer": "string", "amount": "double"}')
-    found = {}
-    for name, said in types.items():
-        if not isinstance(said, pa.DataType) and (not isinstance(said, str) or said not in TYPES):
+    by_column = {}
+    for name, type_name in types.items():
+        if not isinstance(type_name, pa.DataType) and (not isinstance(type_name, str) or type_name not in TYPES):
             unknown = (
-                f"unknown type {said!r}" if isinstance(said, str) else f"must be a type, not {type(said).__name__}"
+                f"unknown type {type_name!r}"
+                if isinstance(type_name, str)
+                else f"must be a type, not {type(type_name).__name__}"
             )
-            hint = nearest(str(said), TYPES, "types") if isinstance(said, str) else "write e.g. 'int64' or pa.int64()"
+            hint = (
+                nearest(str(type_name), TYPES, "types")
+                if isinstance(type_name, str)
+                else "write e.g. 'int64' or pa.int64()"
+            )
             raise RequestError(field=f"{field}[{name!r}]", message=unknown, hint=hint)
-        found[name] = said if isinstance(said, pa.DataType) else TYPES[said]
-        inside = found[name].value_type if pa.types.is_dictionary(found[name]) else found[name]
-        if not _safe(inside) or (inside is not found[name] and pa.types.is_nested(inside)):
+        by_column[name] = type_name if isinstance(type_name, pa.DataType) else TYPES[type_name]
+        inside = by_column[name].value_type if pa.types.is_dictionary(by_column[name]) else by_column[name]
+        if not _safe(inside) or (inside is not by_column[name] and pa.types.is_nested(inside)):
             raise RequestError(
                 field=f"{field}[{name!r}]",
-                message=f"is the type {found[name]}, to which cells are not converted",
+                message=f"is the type {by_column[name]}, to which cells are not converted",
                 hint="declare a plain type, e.g. 'string', or take such values apart before",
             )
-    return found
+    return by_column
 
 
 def _safe(kind: pa.DataType) -> bool:
-    """Whether no cell crashes Arrow: maps, and dictionaries inside of other types, do."""
+    """Return True if no cell of the type crashes Arrow: maps, unions, and dictionaries inside other types do."""
     if pa.types.is_map(kind) or pa.types.is_dictionary(kind) or pa.types.is_union(kind):
         return False
     return all(_safe(kind.field(place).type) for place in range(kind.num_fields))

@@ -1,1 +1,1 @@
-"""How large the noise of each statistic is: found for a budget, or given, in integers; and what passes by it alone."""
+"""The noise of each statistic in integers, calibrated to a budget or given, and the partitions that pass by noise alone."""

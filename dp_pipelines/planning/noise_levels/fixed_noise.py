@@ -25,7 +25,7 @@ STEPS = 4096
 
 
 def in_units(statistic: Statistic, query: Query, stddev: float) -> float:
-    """A standard deviation of a statistic in units of its change (`Shape.unit`)."""
+    """Convert a standard deviation of a statistic to units of its change (`Shape.unit`)."""
     return stddev / (stage.shape_of(statistic, query).unit * statistic.fine_step)
 
 
@@ -62,8 +62,10 @@ def refuse_above(queries: Queries, budget: TotalBudget) -> None:
     Raises:
         BudgetError: it says what would fit.
     """
-    asked = {(name, item): value for name, query in queries.items() for item, value in stage.fixed_noise(query).items()}
-    if not asked or _cost(queries, budget, 1.0) <= budget.epsilon:
+    stddevs = {
+        (name, item): value for name, query in queries.items() for item, value in stage.fixed_noise(query).items()
+    }
+    if not stddevs or _cost(queries, budget, 1.0) <= budget.epsilon:
         return
     alone = all(
         {s.name for s in stage.released_statistics(query, ()).values()} <= set(stage.fixed_noise(query))
@@ -89,7 +91,7 @@ def refuse_above(queries: Queries, budget: TotalBudget) -> None:
 
 
 def _cost(queries: Queries, budget: TotalBudget, factor: float) -> float:
-    """The least epsilon of the noise that is asked for, times a factor, by all ways to choose its laws that are tried."""
+    """Return the least epsilon of the noise that is asked for, times a factor, by all ways to choose its laws that are tried."""
     items = [(name, item) for name, query in queries.items() for item in stage.fixed_noise(query)]
     if budget.delta == 0:
         return budget.cost(_records(queries, dict.fromkeys(items, "laplace"), factor), accuracy=1e-3)
@@ -103,7 +105,7 @@ def _cost(queries: Queries, budget: TotalBudget, factor: float) -> float:
 
 
 def _records(queries: Queries, laws: Mapping[tuple[str, str], str], factor: float) -> list[MechanismRecord]:
-    made = []
+    records = []
     for (name, item), law in laws.items():
         query = queries[name]
         statistic = stage.released_statistics(query, ())[item]
@@ -111,12 +113,12 @@ def _records(queries: Queries, laws: Mapping[tuple[str, str], str], factor: floa
         multiplier = in_units(statistic, query, stage.fixed_noise(query)[item]) * factor
         multiplier /= math.sqrt(2) if law == "laplace" else 1.0
         scale = Fraction(math.ceil(multiplier * STEPS * SCALE_GRID), SCALE_GRID)
-        made.append(noise_record(name, item, law, scale, shape.ideally(STEPS)))
-    return made
+        records.append(noise_record(name, item, law, scale, shape.ideally(STEPS)))
+    return records
 
 
 def _rounded(value: float, *, up: bool = True) -> str:
-    """Three digits, rounded to the safe side.
+    """Round to three digits, to the safe side.
 
     >>> _rounded(31.21), _rounded(31.29, up=False), _rounded(123456.0)
     ('31.3', '31.2', '124000')

@@ -44,14 +44,14 @@ FITTED = 256
 """Scales that are compared where no table is as large as `FINEST_STEPS` wants."""
 
 THIN = 0.005
-"""Below this sampling rate a plan that needs too large a table is told to raise it."""
+"""If a plan needs too large a table below this sampling rate, the error message advises a higher rate."""
 
 FINE = 8192
 """The last calibration moves both scales together in steps of 1/8192."""
 
 
 def searched(find: Callable[[], Real]) -> Real:
-    """What a search for noise finds, or its refusal with what to do about it."""
+    """Return the result of a search for noise, or raise its refusal with a hint."""
     try:
         return find()
     except BudgetError as error:
@@ -59,14 +59,14 @@ def searched(find: Callable[[], Real]) -> Real:
 
 
 def records_of(queries: Queries, calibrated: Calibrated) -> tuple[MechanismRecord, ...]:
-    """All records of one run."""
+    """Return all records of one run."""
     return tuple(r for n, query in queries.items() for r in stage.records(n, query, calibrated.choices[n], calibrated))
 
 
 def all_records(
     queries: Queries, calibrated: Calibrated, split: Split, runs: int
 ) -> tuple[tuple[tuple[MechanismRecord, ...], int], ...]:
-    """The records of all runs: those of one, and how often they run, for each kind of round."""
+    """Return the records of all runs: those of one, and how often they run, for each kind of round."""
     if split == "constant" or runs == 1:
         return ((records_of(queries, calibrated), runs),)
     parts = [rounds.ratio(split, runs, number) for number in range(1, runs + 1)]
@@ -74,7 +74,7 @@ def all_records(
 
 
 def settle(queries: Queries, chosen: Chosen, budget: TotalBudget, split: Split, start: float) -> Calibrated:
-    """The choices of the round with the smallest part, with the smallest noise that meets the budget over all rounds.
+    """Return the choices of the round with the smallest part, with the smallest noise that meets the budget over all rounds.
 
     Args:
         queries: by stage.
@@ -117,7 +117,7 @@ def _cost(queries: Queries, calibrated: Calibrated, budget: TotalBudget, split: 
 
 
 def _exact_level(queries: Queries, chosen: Chosen, budget: TotalBudget, start: float) -> float:
-    """The noise level that meets the budget, on records so fine that steps do not matter."""
+    """Return the noise level that meets the budget, on records so fine that steps do not matter."""
 
     def cost(level: float) -> float:
         fine = [r for name in chosen for r in ideal(name, queries[name], chosen[name], level, budget, len(queries))]
@@ -127,13 +127,13 @@ def _exact_level(queries: Queries, chosen: Chosen, budget: TotalBudget, start: f
 
 
 def _units(candidate: Candidate, item: str) -> int:
-    """The units of change that are rounded together: all that one privacy unit may put into one number, or each alone."""
+    """Return how many units of change are rounded together: all that one unit may put into one number, or each alone."""
     joined = candidate.laws[item] == "gaussian" and item not in candidate.fixed and candidate.shapes[item].joins
     return candidate.shapes[item].per_coordinate if joined else 1
 
 
 def _fitting(law: str, multipliers: Sequence[float]) -> float:
-    """Of the largest scales of a law the one in whose whole steps these multipliers come nearest to what they are.
+    """Return the large scale of a law in whose whole steps these multipliers are closest to their values.
 
     Args:
         law: of the noise.
@@ -155,7 +155,7 @@ def _fitting(law: str, multipliers: Sequence[float]) -> float:
 def _choices(
     queries: Queries, chosen: Chosen, budget: TotalBudget, level: float, hint: str = HINT
 ) -> Callable[[int], Calibrated]:
-    """Choices in integers at a noise level, to be moved in steps of 1 / FINE.
+    """Return choices in integers at a noise level, to be moved in steps of 1 / FINE.
 
     Raises:
         BudgetError: the noise would drown everything.
@@ -182,8 +182,8 @@ def _choices(
         ]
         finer += [m * FINEST for (n, i), m in multipliers.items() if i in chosen[n].sums and law == "gaussian"]
         finer += [m * FINEST_STEPS / units[key] for key, m in multipliers.items() if chosen[key[0]].laws[key[1]] == law]
-        wanted = max([TARGET_SCALE, *of_law, *finer])
-        scales[law] = wanted if wanted <= LARGEST_SCALE[law] else _fitting(law, of_law)
+        largest = max([TARGET_SCALE, *of_law, *finer])
+        scales[law] = largest if largest <= LARGEST_SCALE[law] else _fitting(law, of_law)
         if scales[law] > LARGEST_SCALE[law]:
             thin = [s for c in chosen.values() for s in c.sums.values() if s.rate is not None and s.rate < THIN]
             if thin and law == "gaussian":

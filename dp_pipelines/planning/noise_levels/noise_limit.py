@@ -17,13 +17,13 @@ from dp_pipelines.query.train_model import TrainModel
 
 
 def noise_of(name: str, calibrated: Calibrated) -> float:
-    """The noise multiplier of the steps of a train stage."""
+    """Return the noise multiplier of the steps of a train stage."""
     (choice,) = calibrated.choices[name].noises.values()
     return float(calibrated.gaussian_scale / choice.steps)
 
 
 def most_noise(name: str, task: TrainModel, calibrated: Calibrated) -> float:
-    """The same of a train stage with candidates: that of the one with the most noise."""
+    """Return the noise multiplier of a train stage with candidates: that of the one with the most noise."""
     return max(noise_of(stage, calibrated) for stage in training_parts.candidate_fits(name, task))
 
 
@@ -72,9 +72,9 @@ def refuse_noise(
         while high / low > 1.02 and high < most:
             middle = math.sqrt(low * high)
             low, high = (middle, high) if most_noise(name, task, calibrate(middle)) > limit else (low, middle)
-        wanted = math.ceil(high * 100) / 100
+        needed = math.ceil(high * 100) / 100
         hint = (
-            f"epsilon {wanted:g} would be enough" if high < most else "no epsilon that protects anybody would be enough"
+            f"epsilon {needed:g} would be enough" if high < most else "no epsilon that protects anybody would be enough"
         )
         raise BudgetError(
             field=f"stages.{name}.fit.max_noise_multiplier",

@@ -16,7 +16,7 @@ DOUBLINGS = 60
 def least_level(
     cost: Callable[[float], float], epsilon: float, *, start: float, tolerance: float, factor: float = 2.0
 ) -> float:
-    """The smallest noise level, within a relative tolerance, that costs at most epsilon.
+    """Return the smallest noise level, within a relative tolerance, that costs at most epsilon.
 
     Args:
         cost: epsilon of a level; falls as the level rises.
@@ -52,7 +52,7 @@ def least_level(
 
 
 def least_integer(cost: Callable[[int], float], epsilon: float, *, start: int, high: int) -> int:
-    """The smallest whole number, near `start` and at most `high`, that costs at most epsilon.
+    """Return the smallest whole number, near `start` and at most `high`, that costs at most epsilon.
 
     Raises:
         BudgetError: not even `high` does.

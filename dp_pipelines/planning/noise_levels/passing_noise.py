@@ -1,8 +1,8 @@
-"""How often noise alone passes the conditions of a large list: by an exact chance, from public numbers.
+"""The exact chance that noise alone passes the conditions of a large list, from public numbers.
 
 In: a stage over a `LargeList`. Out: for each compared statistic the noisy steps that pass; the chance that a partition without
 rows passes. Holds: the steps are those whose published value passes, one by one, since a published value rises with its steps;
-the chance is that of the sampler's own draws, so `plan`, the draw and the report speak of one number. Not covered: drawing.
+the chance is that of the sampler's own draws, so `plan`, the draw and the report use the same number. Not covered: drawing.
 """
 
 import dataclasses
@@ -29,17 +29,17 @@ FARTHEST = 2**53
 """Steps that no noisy total exceeds: totals end at 2**52 (`Totals.coarse`), and floats know all whole numbers up to here."""
 
 ENTRY = "listed"
-"""Where the manifest's entry of a stage, and `plan --json`, say what a large list is."""
+"""The key for a large list in the manifest's entry of a stage, and in `plan --json`."""
 
 TOO_MANY = 0.01
-"""Of the partitions that are expected to have rows: more false ones than this get a warning."""
+"""Warn of more false partitions than this share of those that are expected to have rows."""
 
 Steps = tuple[int, int]
 """The first and the last number of noisy steps that pass."""
 
 
 def passing_steps(stage: StagePlan) -> dict[int, Steps]:
-    """The noisy steps that pass, by the place of each statistic that is compared; none do where the first is above the last.
+    """Return the noisy steps that pass, by the place of each compared statistic; none if the first is above the last.
 
     Args:
         stage: over a `LargeList`.
@@ -49,13 +49,13 @@ def passing_steps(stage: StagePlan) -> dict[int, Steps]:
     """
     partitions = stage.query.partitions
     assert isinstance(partitions, LargeList)
-    found: dict[int, Steps] = {}
+    steps: dict[int, Steps] = {}
     for condition in partitions.conditions:
         place = _statistic(stage, condition)
-        low, high = found.get(place, (-FARTHEST, FARTHEST))
+        low, high = steps.get(place, (-FARTHEST, FARTHEST))
         first, last = _steps(stage, condition, place)
-        found[place] = max(low, first), min(high, last)
-    return found
+        steps[place] = max(low, first), min(high, last)
+    return steps
 
 
 def refuse_derived(stage: StagePlan) -> None:
@@ -65,22 +65,22 @@ def refuse_derived(stage: StagePlan) -> None:
 
 
 def compared_noises(stage: StagePlan) -> dict[int, tuple[Law, Steps]]:
-    """The law and the passing steps of each statistic that is compared, by its place. Errors as for `passing_steps`."""
-    found = {}
+    """Return the law and the passing steps of each statistic that is compared, by its place. Errors as for `passing_steps`."""
+    noises = {}
     for place, steps in passing_steps(stage).items():
         noise = stage.noises[place]
         assert noise is not None
-        found[place] = noise.law, steps
-    return found
+        noises[place] = noise.law, steps
+    return noises
 
 
 def chance(stage: StagePlan) -> Fraction:
-    """The chance that a partition without rows passes: noises are independent, so it is a product."""
+    """Return the chance that a partition without rows passes: noises are independent, so it is a product."""
     return math.prod((_chance(law, *steps) for law, steps in compared_noises(stage).values()), start=Fraction(1))
 
 
 def described(stage: StagePlan, expect: "Expectation | None" = None) -> dict[str, Any] | None:
-    """What is said of a large list beforehand; None of a stage without one.
+    """Describe a large list before a row is read; None for a stage without one.
 
     Args:
         stage: the stage.
@@ -88,31 +88,31 @@ def described(stage: StagePlan, expect: "Expectation | None" = None) -> dict[str
 
     Returns:
         `keys`, their number; `having`; `metrics` that are compared; `by_noise`, how many partitions at most pass by noise alone
-        on average, as if none had rows; `words`; and `warning`, where these are too many.
+        on average, as if none had rows; `words`; and `warning`, if these are too many.
     """
     partitions = stage.query.partitions
     if not isinstance(partitions, LargeList):
         return None
     false = float(len(partitions.keys) * chance(stage))
     text, many = " AND ".join(condition.text for condition in partitions.conditions), f"{len(partitions.keys):,}"
-    found: dict[str, Any] = {
+    entry: dict[str, Any] = {
         "keys": len(partitions.keys),
         "having": text,
         "metrics": list(dict.fromkeys(condition.metric for condition in partitions.conditions)),
         "by_noise": false,
         "words": f"of {many} listed partitions at most {shown_number(false)} pass {text} by noise alone, on average",
     }
-    wanted = expect.partitions if expect is not None else None
-    if wanted is not None and false > TOO_MANY * wanted:
-        found["warning"] = (
-            f"{found['words']}: more than 1% of the {wanted:,.0f} partitions that expect declares; "
+    expected = expect.partitions if expect is not None else None
+    if expected is not None and false > TOO_MANY * expected:
+        entry["warning"] = (
+            f"{entry['words']}: more than 1% of the {expected:,.0f} partitions that expect declares; "
             "raise the threshold, or shorten the list"
         )
-    return found
+    return entry
 
 
 def shown_number(expected: float) -> str:
-    """An expected number for readers.
+    """Format an expected number for readers.
 
     >>> shown_number(168736.2), shown_number(0.0421), shown_number(0.0), shown_number(12.34)
     ('168,737', '0.042', '0', '12.4')
@@ -156,7 +156,7 @@ def _steps(stage: StagePlan, condition: Condition, place: int) -> Steps:
 
 
 def _first(holds: Callable[[int], bool]) -> int:
-    """The first steps for which something holds that holds for all later ones too; one beyond the last, where for none."""
+    """Return the first steps from which on something holds; one beyond the last if it never does."""
     low, high = -FARTHEST, FARTHEST + 1
     while low < high:
         middle = (low + high) // 2

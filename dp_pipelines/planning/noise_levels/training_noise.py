@@ -1,4 +1,4 @@
-"""How much noise a plan gives to the sums of a training stage.
+"""The noise that a plan gives to the sums of a training stage.
 
 In: a planned stage. Out: the noise multiplier of each sum, and the largest. Not covered: the record of the sums
 (mechanisms.training_sums).
@@ -16,12 +16,12 @@ met to within half a part in so many before the last calibration."""
 
 
 def multiplier(stage: "StagePlan") -> Fraction:
-    """The noise of the sum of a planned stage with the most: its standard deviation over the norm that vectors are clipped to."""
+    """Return the largest noise multiplier of a planned stage: standard deviation over the norm to which vectors are clipped."""
     return max(multipliers(stage))
 
 
 def multipliers(stage: "StagePlan") -> tuple[Fraction, ...]:
-    """The same of each sum, in their order."""
+    """Return the noise multiplier of each sum, in their order."""
     ((key, choice),) = stage.choices.noises.items()
     noise = next(n for s, n in zip(stage.statistics, stage.noises, strict=True) if s.name == key)
     assert noise is not None

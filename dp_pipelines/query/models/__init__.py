@@ -1,1 +1,1 @@
-"""Models that learn otherwise than by noisy gradient steps over all units."""
+"""Models that are not trained by noisy gradient steps over all units."""

@@ -1,4 +1,4 @@
-"""What a model learns from the votes of teachers: each is trained on a block of units, and a student learns what they answer.
+"""The declaration of a PATE model: teachers, each trained on a block of units, vote, and a student learns from their answers.
 
 In: names and numbers that the owner of the job declares. Out: frozen descriptions, validated at once. Holds: nothing here depends
 on data; how often teachers are asked and how often they may answer is declared, so no number of units shows. Not covered: how
@@ -16,13 +16,13 @@ from dp_pipelines.query.train_model import MLP, LinearModel, PositiveNumber, Ste
 
 MOST_TEACHERS = 2**16
 MOST_ASKED = 2**20
-"""Public examples on which teachers vote."""
+"""The most public examples on which teachers vote."""
 
 ASKED_FOR_ANSWER = 2
-"""Public examples that are asked for each answer, where nothing is said."""
+"""By default, teachers vote on so many public examples for each answer."""
 
 AGREEING = 0.6
-"""The part of the teachers that must agree on an answer, where nothing is said: a little more than the half of two classes."""
+"""By default, this part of the teachers must agree on an answer: a little more than half, as for two classes."""
 
 _LINEAR = LinearModel()
 NOT_OF_TEACHERS = (
@@ -35,12 +35,12 @@ NOT_OF_TEACHERS = (
     "l2",
     "class_weights",
 )
-"""Fields of steps that have noise: those of teachers and of the student have none."""
+"""Fields of noisy steps: the steps of teachers and of the student have no noise."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Teachers(Steps):
-    """How teachers vote, and how they and the student are fitted.
+    """Settings of the votes of teachers, and of the fits of teachers and student.
 
     Args:
         teachers: how many. Each is trained without noise on a block of units of its own, and nobody sees any of them.
@@ -81,12 +81,12 @@ class Teachers(Steps):
 
     @property
     def settled_asked(self) -> int:
-        """On how many public examples teachers vote, at most."""
+        """Return on how many public examples teachers vote, at most."""
         return min(ASKED_FOR_ANSWER * self.answers, MOST_ASKED) if self.asked is None else self.asked
 
     @property
     def settled_threshold(self) -> int:
-        """How many teachers must agree on an answer, up to noise."""
+        """Return how many teachers must agree on an answer, up to noise."""
         return math.ceil(AGREEING * self.teachers - 1e-9) if self.threshold is None else self.threshold
 
 
@@ -126,10 +126,10 @@ class PateModel(TrainModel):
 
     @property
     def classes(self) -> int:
-        """For how many classes teachers vote."""
+        """Return the number of classes for which teachers vote."""
         return max(2, self.label.outputs)
 
     @property
     def feature_columns(self) -> tuple[str, ...]:
-        """The columns that public examples have."""
+        """Return the columns that public examples have."""
         return tuple(dict.fromkeys(feature.column for feature in self.features.values()))
