@@ -25,41 +25,51 @@ def task(**steps: Any) -> TrainModel:
 
 
 def refuse(
-    limit: float | None, epsilon: float, noise_at_one: float, most: float = 64.0, stages: int = 1
-) -> list[float]:
-    """Refuse stages whose noise is in inverse proportion to epsilon; gives each epsilon that was tried.
+    limit: float | None,
+    epsilon: float,
+    noise_at_one: float,
+    *,
+    most: float = 64.0,
+    stages: int = 1,
+    tried: list[float] | None = None,
+) -> None:
+    """Refuse stages whose noise is in inverse proportion to epsilon; `tried` gets each other epsilon that was looked at.
 
     Raises:
         BudgetError: the noise is above the limit.
     """
-    tried: list[float] = []
 
-    def calibrate(tried_epsilon: float) -> Any:
-        tried.append(tried_epsilon)
-        return tried_epsilon
+    def calibrate(other: float) -> Any:
+        if tried is not None:
+            tried.append(other)
+        return other
 
     trained = {f"m{number}": task(max_noise_multiplier=limit) for number in range(stages)}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(noise_limit, "most_noise", lambda name, task, calibrated: noise_at_one / calibrated)
         noise_limit.refuse_noise(trained, epsilon, epsilon, calibrate, most)  # type: ignore[arg-type]
-    return tried
 
 
 @given(st.floats(0.1, 4), st.floats(1.01, 10))
 def test_the_proposed_epsilon_is_enough_and_a_little_less_is_not(epsilon: float, times: float) -> None:
     needed = epsilon * times  # at this epsilon the noise is 1
     with pytest.raises(BudgetError, match="max_noise_multiplier") as refused:
-        refuse(1.0, epsilon, needed)
+        refuse(1.0, epsilon, needed, tried=(tried := []))
     assert refused.value.field == "stages.m0.fit.max_noise_multiplier"
     assert f"noise of {times:.4g} times the norm" in refused.value.message
     assert refused.value.hint is not None
     proposed = float(re.match(r"epsilon ([0-9.]+) would be enough", refused.value.hint)[1])  # type: ignore[index]
     assert needed * (1 - 1e-4) <= proposed <= needed * 1.021 + 0.011
+    # It is the least epsilon that was looked at and is enough, in hundredths.
+    least = min(other for other in tried if other >= needed)
+    assert least <= proposed < least + 0.01 + 1e-9
 
 
 @pytest.mark.parametrize(("limit", "noise"), [(None, 9.0), (1.0, 1.0), (1.0, 0.5), (9.0, 2.0)])
 def test_noise_within_the_limit_is_not_refused_and_nothing_else_is_tried(limit: float | None, noise: float) -> None:
-    assert refuse(limit, 1.0, noise, stages=2) == []
+    tried: list[float] = []
+    refuse(limit, 1.0, noise, stages=2, tried=tried)
+    assert tried == []
 
 
 def test_where_no_epsilon_that_protects_would_do_none_is_proposed() -> None:
