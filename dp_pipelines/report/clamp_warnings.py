@@ -30,7 +30,7 @@ def lines(stage: Mapping[str, Any]) -> list[str]:
 
     >>> sides = {"below": {"share": 0.0, "stddev": 0.01}, "above": {"share": 0.4, "stddev": 0.01}}
     >>> lines({"kept": {"values": [{"column": "delay", "low": 0.0, "high": 15.0, **sides}]}})
-    ['warning: 40% (± 2%) of values of delay lie above 15 and count as 15. Try max_value: 60']
+    ['warning: 40% (± 3%) of values of delay lie above 15 and count as 15. Try max_value: 60']
     >>> lines({"metrics": {"total": {"bounds": [0.0, 100.0], "within": [0.0, 100.0]}}})[0].partition(":")[0]
     'total'
     """

@@ -35,9 +35,9 @@ def lines(kept: object, unit: str) -> list[str]:
     >>> whole, values = lines({"whole": known, "rows": rows, "values": [], "facts": [fact]}, "customer")
     >>> for part in (*whole.split("; "), values):
     ...     print(part)
-    about 46% (± 3%) of customers fall wholly within the limits
-    about 51% (± 4%) of the rows of customers with fewer than 512 rows are counted
-    of one row of each customer, not null: c 46% (± 3%)
+    about 46% (± 4%) of customers fall wholly within the limits
+    about 51% (± 5%) of the rows of customers with fewer than 512 rows are counted
+    of one row of each customer, not null: c 46% (± 4%)
     """
     if not isinstance(kept, Mapping):
         return []
@@ -69,7 +69,7 @@ def percent(known: Mapping[str, Any]) -> str:
     Manifests do not say which law the noise of a share has, so that the bar is the longer one, of Laplace noise.
 
     >>> percent({"share": 0.97, "stddev": 0.001}), percent({"share": None})
-    ('97.0% (± 0.2%)', 'an unknown share')
+    ('97.0% (± 0.3%)', 'an unknown share')
     >>> percent({"share": 0.998, "stddev": 0.01}), percent({"share": 1.0, "stddev": 0.0})
     ('97% to 100%', '100%')
     """

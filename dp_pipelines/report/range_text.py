@@ -141,7 +141,7 @@ def lines(stage: Mapping[str, Any], unit: str) -> list[str]:
     >>> stage = {"kept": {}, "metrics": {"orders": {"kept": known}}}
     >>> for part in lines(stage, "customer")[0].split("; "):
     ...     print(part[:100])
-    orders: about 88% (± 2%) of orders are counted
+    orders: about 88% (± 3%) of orders are counted
     the column headed "likely" has a range for the true number: noise, and what the limits cut off, if n
     >>> stage["metrics"]["orders"]["kept"] = {"share": 1.0, "stddev": 0.0, "divided_by": 1.0}
     >>> lines(stage, "customer")
@@ -177,7 +177,7 @@ def counted_share(name: str, entry: Mapping[str, Any]) -> str:
         entry: what its entry in the manifest says of `kept`.
 
     >>> counted_share("revenue", {"divided_by": 0.883, "share": 0.883, "stddev": 0.01}), counted_share("orders", {})
-    ('about 88% (± 2%) of revenue is counted', '')
+    ('about 88% (± 3%) of revenue is counted', '')
     >>> counted_share("orders", {"divided_by": 0.883}), counted_share("orders", {"divided_by": 1.0})
     ('about 88% of orders are counted', '')
     """
