@@ -177,16 +177,16 @@ def _certain(
     plan: Plan, ready: dict[str, list[StagePlan]], tell: Callable[[str], None]
 ) -> tuple[dict[str, tuple[Finding, ...]], list[str]]:
     """Return the findings that involve no chance, by stage, and notes on what could not be checked."""
-    found, notes = records.findings(plan, ready), list[str]()
-    found[""] = (*found.get("", ()), *records.of_everything(plan))
+    findings, notes = records.findings(plan, ready), list[str]()
+    findings[""] = (*findings.get("", ()), *records.of_everything(plan))
     for name in plan.trained:
         tell(f"training {name} on made-up examples")
         try:
             for part, of_part in fitted.findings(plan, name).items():
-                found[part] += of_part
+                findings[part] += of_part
         except RequestError as error:
             notes.append(f"{name}: its training on made-up examples: {error.message}")
-    return found, notes
+    return findings, notes
 
 
 def _asked(plan: Plan) -> dict[str, PateModel]:

@@ -83,11 +83,11 @@ def coins(stage: StagePlan, selection: Selection, replays: int) -> Decisions:
 
     drawn = [draw(total) for total in tried]
     claimed = [*probabilities, *([tails[2]] if len(tried) > 2 else [])]
-    scores = [_score(kept, *probabilities).reshape(replays, pieces).sum(axis=1) for kept in drawn[:2]]
+    scores = [_score(outcomes, *probabilities).reshape(replays, pieces).sum(axis=1) for outcomes in drawn[:2]]
     return Decisions(
         with_unit=scores[1],
         without=scores[0],
-        counts=tuple(_two(kept) for kept in drawn),
+        counts=tuple(_two(outcomes) for outcomes in drawn),
         claimed=tuple((share, 1 - share) for share in claimed),
     )
 

@@ -179,14 +179,14 @@ def run(stages: Mapping[str, StagePlan], name: str, task: TrainModel, examples: 
         examples: the training data.
         before: the draws to repeat.
     """
-    noting, kept, told = Noting(stages, before), KeptInMemory(), list[str]()
-    made = examples.table()
+    noting, memory, messages = Noting(stages, before), KeptInMemory(), list[str]()
+    rows = examples.table()
 
     def tables() -> Iterator[pa.Table]:
-        unit = made.column(task.unit_columns[0]).to_pylist()
+        unit = rows.column(task.unit_columns[0]).to_pylist()
         file = np.array([hash_of(each) % TABLES for each in unit], np.int64)
         for number in range(TABLES):
-            yield made.filter(pa.array(file == number))
+            yield rows.filter(pa.array(file == number))
 
     with tempfile.TemporaryDirectory() as folder:
         one = fit.Fit(
@@ -195,10 +195,10 @@ def run(stages: Mapping[str, StagePlan], name: str, task: TrainModel, examples: 
             stages=stages,
             tables=tables,
             folder=pathlib.Path(folder),
-            draws=kept,
+            draws=memory,
             key=KEY,
             salt=SALT,
-            tell=told.append,
+            tell=messages.append,
             public=_public(task),
             drawing=noting,
         )
@@ -211,8 +211,8 @@ def run(stages: Mapping[str, StagePlan], name: str, task: TrainModel, examples: 
         "encoder": artefact.encoder,
         "path": dict(artefact.path),
         "evaluation": fitted.evaluation.text(),
-        "kept": kept.content,
-        "told": told,
+        "kept": memory.content,
+        "told": messages,
         "norms, noise and rates": noting.seen.given,
     }
     return Ran(seen=noting.seen, left=left)
@@ -250,7 +250,7 @@ def findings(plan: Plan, name: str) -> dict[str, tuple[Finding, ...]]:
     except (AssertionError, DpError, ArithmeticError, ValueError, LookupError, TypeError) as error:
         wrong = Finding(what="fit", found=f"ends with {type(error).__name__} on made-up examples", evidence=math.inf)
         return {name: (wrong,)}
-    found = {
+    by_part = {
         part: [
             looked.units_of(part, plan.round(1).mechanisms),
             looked.draws_of(part),
@@ -258,12 +258,12 @@ def findings(plan: Plan, name: str) -> dict[str, tuple[Finding, ...]]:
         ]
         for part in parts
     }
-    found[name].append(looked.nothing_else())
-    found[name] += [
+    by_part[name].append(looked.nothing_else())
+    by_part[name] += [
         Finding(what=f"release {other}", found="is no part of the stage", evidence=math.inf)
         for other in sorted(set(looked.first.seen.read) - set(parts))
     ]
-    return {part: tuple(each) for part, each in found.items()}
+    return {part: tuple(each) for part, each in by_part.items()}
 
 
 def _shortened(task: TrainModel, most: int) -> TrainModel:
@@ -288,9 +288,9 @@ def _shortened(task: TrainModel, most: int) -> TrainModel:
 
 def _with_other_teachers(task: PateModel) -> PateModel:
     """Return the task with teachers that depend much on one unit, are asked about few examples and answer most of them."""
-    asked = min(task.steps.settled_asked, MOST_ASKED)
-    answers = min(task.steps.answers, asked)
-    steps = dataclasses.replace(task.steps, teachers=TEACHERS, asked=asked, answers=answers, threshold=1)
+    examples = min(task.steps.settled_asked, MOST_ASKED)
+    answers = min(task.steps.answers, examples)
+    steps = dataclasses.replace(task.steps, teachers=TEACHERS, asked=examples, answers=answers, threshold=1)
     return dataclasses.replace(task, steps=steps)
 
 
@@ -391,9 +391,9 @@ class _Looked:
                 what=f"draws of {part}", found=finding, evidence=0.0 if drawn == expected <= paid.times else math.inf
             )
         fits = training_parts.candidate_fits(self.name, self.task)
-        wanted = fits[part].steps.steps if part in fits else 1
-        finding = f"{drawn} of {wanted} that the plan pays for"
-        return Finding(what=f"draws of {part}", found=finding, evidence=0.0 if drawn == wanted else math.inf)
+        due = fits[part].steps.steps if part in fits else 1
+        finding = f"{drawn} of {due} that the plan pays for"
+        return Finding(what=f"draws of {part}", found=finding, evidence=0.0 if drawn == due else math.inf)
 
     def nothing_else(self) -> Finding:
         """Return the finding that everything that leaves follows from the draws."""

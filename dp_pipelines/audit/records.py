@@ -140,13 +140,13 @@ def _of_stage(
     plan: Plan, stage: StagePlan, both: Iterable[Iterable[MechanismRecord]], ready: Iterable[StagePlan], when: str
 ) -> tuple[Finding, ...]:
     group, vectors = group_of(plan, stage.name), sums_of(plan, stage.name)
-    wanted = required(stage, group, vectors)
+    required_fields = required(stage, group, vectors)
     wrong: dict[str, list[str]] = {}
     for records in both:
-        for record, message in compared(wanted, [each for each in records if each.stage == stage.name]):
+        for record, message in compared(required_fields, [each for each in records if each.stage == stage.name]):
             wrong.setdefault(record, []).append(message)
     for chosen in ready:
-        for one, needed in zip(wanted, required(chosen, group, vectors), strict=True):
+        for one, needed in zip(required_fields, required(chosen, group, vectors), strict=True):
             for message in _too_little(one, needed):
                 wrong.setdefault(one["name"], []).append(message)
     if wrong:
@@ -154,8 +154,12 @@ def _of_stage(
             Finding(what=f"record of {record}{when}", found="; ".join(dict.fromkeys(rules)), evidence=math.inf)
             for record, rules in wrong.items()
         )
-    said = sum(value is not None for fields in wanted for value in fields.values())
-    return (Finding(what=f"records{when}", found=f"{said} fields of {len(wanted)}, each as it runs", evidence=0.0),)
+    stated = sum(value is not None for fields in required_fields for value in fields.values())
+    return (
+        Finding(
+            what=f"records{when}", found=f"{stated} fields of {len(required_fields)}, each as it runs", evidence=0.0
+        ),
+    )
 
 
 def compared(wanted: Sequence[Fields], records: Iterable[MechanismRecord]) -> list[tuple[str, str]]:
@@ -165,19 +169,19 @@ def compared(wanted: Sequence[Fields], records: Iterable[MechanismRecord]) -> li
         wanted: what the records must state.
         records: of one stage.
     """
-    said: dict[str, MechanismRecord] = {}
+    by_name: dict[str, MechanismRecord] = {}
     wrong: list[tuple[str, str]] = []
     named = Counter[str]()
     for record in records:
         named[record.name] += 1
-        said[record.name] = record
+        by_name[record.name] = record
     for fields in wanted:
         name = fields["name"]
-        if name not in said:
+        if name not in by_name:
             wrong.append((name, "missing in the plan"))
         else:
-            wrong += [(name, message) for message in differences(said.pop(name), fields)]
-    wrong += [(name, "nothing that runs is described by it") for name in said]
+            wrong += [(name, message) for message in differences(by_name.pop(name), fields)]
+    wrong += [(name, "nothing that runs is described by it") for name in by_name]
     wrong += [(name, f"{count} of one name") for name, count in named.items() if count > 1]
     return wrong
 

@@ -245,8 +245,8 @@ def _portions(watch: _Watch, names: dict[str, str], replays: _Replays) -> None:
                 related.add(together)
                 if not with_unit and len(watch.first) < watch.replays:
                     watch.first = np.append(watch.first, together[:, 0])
-    for name, found in squares.items():
-        watch.squares(names[name], found)
+    for name, mean_squares in squares.items():
+        watch.squares(names[name], mean_squares)
     watch.related.append(related)
 
 

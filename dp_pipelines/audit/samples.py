@@ -40,8 +40,8 @@ def of_sizes(trials: Iterable[tuple[Places, int]], rate: float) -> float:
         rate: of each unit.
     """
     sizes: dict[int, list[Places]] = {}
-    for found, units in trials:
-        sizes.setdefault(units, []).append(found)
+    for counts, units in trials:
+        sizes.setdefault(units, []).append(counts)
     # One number of units is that of nearly all trials: the last has the rest.
     units, most = max(sizes.items(), key=lambda pair: len(pair[1]))
     return _unlike_binomial(np.concatenate(most), units, rate)

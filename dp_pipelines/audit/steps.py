@@ -242,8 +242,8 @@ def _noisy_sums(path: list[Floats], steps: Steps, divisor: float) -> Floats:
 
 def pattern(vectors: ClippedVectors) -> Floats:
     """Return 1 for the sums that the unit is in, else 0; float64 of shape (sums, 1)."""
-    found: Floats = (np.arange(vectors.times) % (vectors.separation or 1) == 0).astype(np.float64)[:, None]
-    return found
+    included: Floats = (np.arange(vectors.times) % (vectors.separation or 1) == 0).astype(np.float64)[:, None]
+    return included
 
 
 def drawn_anew(sums: Floats, vectors: ClippedVectors) -> Floats:

@@ -385,7 +385,7 @@ def _summed(
     table: pa.Table, partitions: tuple[pa.Array, ...], codes: Codes, size: int, statistics: Sequence[Statistic]
 ) -> Totals:
     finest = cells_of(statistics)
-    found = [
+    sums = [
         sparse_counts.merged(
             codes,
             keys.one_array(table.column(f"n{j}")),
@@ -409,7 +409,7 @@ def _summed(
             words.append(exact_sums(codes, keys.one_array(table.column(f"a{i}")).to_numpy(), size))
         else:
             leaves = statistic.cells.finest
-            whole = found[finest.index((statistic.column or "", leaves))]
+            whole = sums[finest.index((statistic.column or "", leaves))]
             spreads[i] = whole.coarser(leaves.count // statistic.cells.count)
             words.append((np.zeros(size, np.int64), np.zeros(size, np.int64)))
     high, low = (tuple(pair[word] for pair in words) for word in range(2))

@@ -24,7 +24,7 @@ MARKS = 32
 """Bytes for each kept pair that may be spent on marks."""
 
 FEWEST_HASH_BITS = 20
-"""The packed sort is used while at least so many bits of the hash fit beside unit and position."""
+"""The packed sort is used while at least so many bits of the hash fit into a word with unit and position."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -93,9 +93,9 @@ def bound_partitions(
     new_pair[1:] |= sorted_partitions[1:] != sorted_partitions[:-1]
     starts = np.flatnonzero(new_pair)
     pair_units = sorted_units[starts]
-    kept, first_of_unit = _first_of_each(pair_units, max_partitions)
+    kept_pairs, first_of_unit = _first_of_each(pair_units, max_partitions)
     sizes = np.diff(np.append(starts, size))
-    kept_starts, kept_sizes = starts[kept], sizes[kept]
+    kept_starts, kept_sizes = starts[kept_pairs], sizes[kept_pairs]
     too_many = kept_sizes > max_rows_per_partition
     if too_many.any():
         _order_rows(order, kept_starts[too_many], kept_sizes[too_many], rows)
@@ -103,11 +103,11 @@ def bound_partitions(
     pair_of_row = None
     if assign_all_rows:
         pair_of_row = np.empty(size, np.int64)
-        pair_of_row[order] = np.repeat(np.where(kept, np.cumsum(kept) - 1, -1), sizes)
+        pair_of_row[order] = np.repeat(np.where(kept_pairs, np.cumsum(kept_pairs) - 1, -1), sizes)
     return Bounded(
         rows=order[_ranges(kept_starts, taken)],
         starts=np.cumsum(taken) - taken,
-        first_of_unit=first_of_unit[kept],
+        first_of_unit=first_of_unit[kept_pairs],
         pair_of_row=pair_of_row,
     )
 

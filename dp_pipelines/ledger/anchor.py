@@ -51,7 +51,7 @@ class Anchor:
         self._folder, self._ledger, self._optional = folder, ledger, optional
         self._head = folder / f"{ledger}.json"
         self.trouble = ""
-        """What `write` could not do in a place that nobody chose."""
+        """The failure of `write` in the default place, in words; empty if there is none."""
 
     def prepare(self) -> None:
         """Make sure that a chosen place can be written, before there is a ledger.

@@ -196,7 +196,7 @@ class Asking:
     def each(self) -> Cost:
         """Return the cost of one answer."""
         if self.shuffling is None:
-            return Cost(epsilon=sum(asked.cost for asked in self.questions))
+            return Cost(epsilon=sum(question.cost for question in self.questions))
         return Cost(
             epsilon=units.charge(self.shuffling.epsilon, units.EPSILON_UNIT),
             delta=units.delta_charge(self.shuffling.delta),
@@ -204,7 +204,7 @@ class Asking:
 
     def to_json(self) -> dict[str, Any]:
         """Return it as JSON values for events and exports."""
-        return dataclasses.asdict(self) | {"questions": [vars(asked) for asked in self.questions]}
+        return dataclasses.asdict(self) | {"questions": [vars(question) for question in self.questions]}
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> "Asking":
@@ -213,14 +213,16 @@ class Asking:
         Raises:
             LookupError, TypeError, ValueError: the values are not of this form.
         """
-        asked = tuple(AskedQuestion(**one) for one in values["questions"])
+        questions = tuple(AskedQuestion(**one) for one in values["questions"])
         through = values["shuffling"]
-        found = cls(
-            questions=asked, answers=int(values["answers"]), shuffling=None if through is None else Shuffling(**through)
+        asking = cls(
+            questions=questions,
+            answers=int(values["answers"]),
+            shuffling=None if through is None else Shuffling(**through),
         )
-        if not asked or found.answers < 1 or min(one.cost for one in asked) <= 0:
+        if not questions or asking.answers < 1 or min(one.cost for one in questions) <= 0:
             raise ValueError("nobody is asked")
-        return found
+        return asking
 
 
 def answers_by_question(askings: Iterable[Asking]) -> dict[tuple[str, bool], int]:
@@ -232,8 +234,8 @@ def answers_by_question(askings: Iterable[Asking]) -> dict[tuple[str, bool], int
     """
     counts = collections.Counter[tuple[str, bool]]()
     for asking in askings:
-        for asked in asking.questions:
-            counts[asked.document, asked.memoised] += asking.answers
+        for question in asking.questions:
+            counts[question.document, question.memoised] += asking.answers
     return dict(counts)
 
 
@@ -303,8 +305,8 @@ class AnswersAccount:
             and spent.within(limits.cap)
             and len(self.questions_with([asking])) <= limits.questions
             and max(self.answers_with([asking]).values()) <= limits.answers
-            and all(asked.cost <= highest for asked in asking.questions)
-            and not (asking.shuffling is not None and any(asked.memoised for asked in asking.questions))
+            and all(question.cost <= highest for question in asking.questions)
+            and not (asking.shuffling is not None and any(question.memoised for question in asking.questions))
         )
         if not allowed:
             raise ValueError("an account is never above its limits")

@@ -161,9 +161,9 @@ class AnswersLedger(Journal):
                 if cost != Cost():
                     body = {"account": account, "asking": asking.to_json(), "cost": cost.to_json(), "who": who}
                     add(events.PEOPLE_ASKED, body)
-            held = {key: asking.answers for key, asking in most.items()}
+            answers = {key: asking.answers for key, asking in most.items()}
             body = {"account": account, "run_id": run_id, "asked": asked, "content": content, "params": dict(params)}
-            add(events.ESTIMATE_ADMITTED, {**body, "askings": held, "who": who})
+            add(events.ESTIMATE_ADMITTED, {**body, "askings": answers, "who": who})
 
         self._write(step)
         return self.state.runs[account, run_id]

@@ -251,10 +251,10 @@ class Database:
             try:
                 with self._told("read"), self._connected(self._engine) as connection:
                     while remaining:
-                        found = _content(connection, remaining[0])
+                        content = _content(connection, remaining[0])
                         del remaining[0]
                         self.patience.answered(f"ledger {self.shown}")
-                        yield found
+                        yield content
             except (Unreachable, Refused) as lost:
                 self.patience.again(lost, f"ledger {self.shown}")
 
@@ -263,9 +263,9 @@ class Database:
         while True:
             try:
                 with self._told("read"), self._connected(self._engine) as connection:
-                    found = look(connection)
+                    result = look(connection)
                 self.patience.answered(f"ledger {self.shown}")
-                return found
+                return result
             except (Unreachable, Refused) as lost:
                 self.patience.again(lost, f"ledger {self.shown}")
 

@@ -103,7 +103,9 @@ def charged_before(place: AccountPlace, files: Sequence[str], option: str) -> li
 
 def _warnings(place: AccountPlace, new: Mapping[str, Mark], option: str, pattern: str | None = None) -> list[str]:
     others = (
-        {other for other, held in _notes() if not _same_account(other, place) and _shared(new, held)} if new else set()
+        {other for other, marks in _notes() if not _same_account(other, place) and _shared(new, marks)}
+        if new
+        else set()
     )
     older = None if pattern is None else _older(place, pattern)
     if older is not None and older.shown not in {other.shown for other in others}:
@@ -180,10 +182,10 @@ def _older(place: AccountPlace, pattern: str) -> AccountPlace | None:
     """Return another ledger, as version 0.1.0 noted it, with the same account name and pattern; None if there is none."""
     name = hashlib.sha256(json.dumps([place.account, pattern]).encode()).hexdigest()[:32]
     note = read_object(_folder() / f"source-{name}.json") or {}
-    shown, ledger = note.get("shown"), note.get("ledger")
-    if not isinstance(shown, str) or not isinstance(ledger, str) or ledger == place.ledger:
+    ledger_place, ledger = note.get("shown"), note.get("ledger")
+    if not isinstance(ledger_place, str) or not isinstance(ledger, str) or ledger == place.ledger:
         return None
-    return AccountPlace(account=place.account, ledger=ledger, shown=shown)
+    return AccountPlace(account=place.account, ledger=ledger, shown=ledger_place)
 
 
 def _name(place: AccountPlace) -> str:

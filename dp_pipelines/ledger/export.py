@@ -22,7 +22,6 @@ def budget_of(account: Account, window: str) -> dict[str, Any]:
 
     Under the rule `filter`, the spent divergence and failures are converted to (epsilon, delta).
 
-    Under the rule `filter` what is spent is what its divergence and failures amount to as (epsilon, delta).
 
     Args:
         account: the account.
@@ -139,8 +138,6 @@ def to_csv(ledger: "Ledger") -> str:
     """Return one line for each event: who, when, what, on which plan, at which cost, and the chain.
 
     Costs of answers have columns of their own, and are never added to those of tables.
-
-    What answers cost stands in columns of its own, and is never added to what tables cost.
     """
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")

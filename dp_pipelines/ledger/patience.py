@@ -73,9 +73,9 @@ REFUSALS = {
     "name or service not known": "no machine has this name; correct the URL",
     "nodename nor servname": "no machine has this name; correct the URL",
 }
-"""What a server says, or the system of a name, that does not pass by itself, as regular expressions, and what each means.
+"""Permanent failures of a server, or of the system that looks up its name: regular expressions and their meanings.
 
-The first that is found counts. "too many connections for role" passes by itself, and so does all that is not listed.
+The first match counts. "too many connections for role" is temporary, and so is everything that is not listed.
 """
 
 

@@ -153,7 +153,7 @@ class State:
         account, key = self.answers[body["account"]], (str(body["account"]), str(body["run_id"]))
         _need(key not in self.runs or self.runs[key].state == "abandoned")
         _need(len(body["askings"]) > 0)
-        _need(all(account.asked[asked].answers >= answers for asked, answers in body["askings"].items()))
+        _need(all(account.asked[asking_key].answers >= answers for asking_key, answers in body["askings"].items()))
         number = account.estimates + 1
         self.answers[account.name] = dataclasses.replace(account, estimates=number)
         self.runs.pop(key, None)

@@ -215,8 +215,6 @@ class Metric:
         """Return the totals of one unit by which arms of a test are compared (`query.compare`), on lattices that are not centred.
 
         One total, whose mean over units is compared; two, whose sums are divided; none if it cannot be compared.
-
-        One total, whose mean over units is compared; two, whose sums are divided; none, where it cannot be compared.
         """
         return ()
 

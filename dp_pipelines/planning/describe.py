@@ -40,9 +40,6 @@ def asked_to_json(asked: Query | TrainModel) -> dict[str, Any]:
 
     Open settings of a train stage are written as in versions that had only one choice, so that their frozen plans still
     match; `Plan.restore` distinguishes requests for that choice.
-
-    What a train stage leaves open stands there as versions wrote it that had one answer, so that their frozen plans are found;
-    `Plan.restore` tells apart who asks for that answer.
     """
     if isinstance(asked, Query):
         return query_to_json(asked)
@@ -55,8 +52,6 @@ def query_to_json(query: Query) -> dict[str, Any]:
     """Return a whole query as JSON values in a fixed order.
 
     A long list of public keys is left unchanged; `json_digest` knows its text.
-
-    A long list of public keys stands there as it is; `json_digest` knows its text.
     """
     fields = {f.name: getattr(query, f.name) for f in dataclasses.fields(query)}
     fields["privacy_unit"], fields["partition_by"] = list(query.unit_columns), list(query.partition_columns)

@@ -64,7 +64,7 @@ def with_partitions(stage: StagePlan, partitions: int | None, rows: int | None =
     choices = dataclasses.replace(stage.choices, noises=FrozenMapping(noises))
     ready = build_stage(stage.name, query, choices, of_plan, stage.reads)
     planned = {record.name: record for record in stage.mechanisms}
-    if not all(_dominates(planned[made.name], made) for made in ready.mechanisms):
+    if not all(_dominates(planned[mechanism.name], mechanism) for mechanism in ready.mechanisms):
         raise AssertionError("a bound on contributions that was chosen costs more than the plan says")
     return dataclasses.replace(ready, mechanisms=stage.mechanisms, statement=stage.statement, payment=stage.payment)
 

@@ -48,7 +48,7 @@ class StageChoices:
             public partitions; where the best of these are chosen, how (`Best.mechanism`).
         noises: by name of statistic, for each statistic that gets noise (`selection` for one that only selection uses).
         selection_delta: the probability with which selection may fail, over all partitions of one unit and one run; where there
-            is no selection, the delta of medians with smooth sensitivity.
+            is none, the delta of medians with smooth sensitivity.
         selection_epsilon: epsilon of one partition's coin, for the truncated geometric strategy; of one choice of the best.
         centred: the families of metrics whose sums are centred.
 

@@ -62,8 +62,6 @@ def statements(stage: StagePlan) -> dict[str, tuple[GoodFrom, ...]]:
     """Return the statements of each metric of a stage, by name.
 
     If the run chooses a bound, the noise that grows with it is unknown, so metrics with such noise have no statements.
-
-    A bound that the run chooses leaves the noise open that grows with it, so that of such metrics nothing is said.
     """
     levels = {}
     for place, (statistic, noise) in enumerate(zip(stage.statistics, stage.noises, strict=True)):
@@ -230,24 +228,24 @@ def _warning(
 ) -> dict[str, Any] | None:
     """Return a warning about metrics that are mostly noise: in a typical group, or in any usual one if nothing is declared."""
     guessed = {"rows": expect.rows_per_partition, "users": expect.users} if expect is not None else {}
-    told, in_typical = {}, False
+    noisy, in_typical = {}, False
     for name, of_metric in said.items():
         for one in of_metric:
             typical = guessed.get(one.guessed_by) if one.guessed_by is not None else None
             if typical is not None and typical * one.each < one.noise_below:
-                told[name], in_typical = f"{name} (below {_size(one)})", True
+                noisy[name], in_typical = f"{name} (below {_size(one)})", True
             elif typical is None and one.least > MILLION * one.each:
-                told[name] = f"{name} ({one.words})"
-    if not told:
+                noisy[name] = f"{name} ({one.words})"
+    if not noisy:
         return None
     where = "in the typical group that expect declares" if in_typical else "in groups of fewer than a million rows"
-    named = ", ".join(list(told.values())[:MOST_NAMED])
-    named += f" and {len(told) - MOST_NAMED} more" if len(told) > MOST_NAMED else ""
+    named = ", ".join(list(noisy.values())[:MOST_NAMED])
+    named += f" and {len(noisy) - MOST_NAMED} more" if len(noisy) > MOST_NAMED else ""
     listed = ""
     partitions = stage.query.partitions
     if isinstance(partitions, PublicPartitions) and partitions.all_published and not stage.query.is_total:
         listed = f"; all {partitions.count:,} public partitions are published all the same"
-    return {"metrics": list(told), "words": f"mostly noise {where}: {named}{listed}; {ADVICE}"}
+    return {"metrics": list(noisy), "words": f"mostly noise {where}: {named}{listed}; {ADVICE}"}
 
 
 def _size(one: GoodFrom) -> str:

@@ -164,7 +164,7 @@ def _width(arms: Estimates, base: Estimates, times: Floats) -> Floats:
     """Return how many deviations to each side hold 95% of the error of arm - times baseline.
 
     Student's t with the degrees of freedom of a variance that is as uncertain as this one (Satterthwaite, Biometrics Bulletin 2,
-    1946), and of an error that is no normal one what its fourth cumulant adds (Cornish, Fisher 1938).
+    1946), and for an error that is not normal the correction by its fourth cumulant (Cornish, Fisher 1938).
     """
     variance = arms.variances + times**2 * base.variances
     doubt = arms.doubt + times**4 * base.doubt

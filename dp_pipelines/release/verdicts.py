@@ -58,7 +58,7 @@ class Verdict:
         judged: with what the error bars were compared.
         numbers: how many finite numbers with an error bar there are; each place of a list is one.
         clear: how many of them exceed the noise.
-        by_chance: how many would differ from zero if noise were all there is; None where that is no question.
+        by_chance: how many would differ from zero if noise were all there is; None if that does not apply.
         words: one line for readers.
     """
 
@@ -337,7 +337,7 @@ def _against_range(
 
 
 JUDGES: Mapping[Judged, Judge] = MappingProxyType({"zero": _against_zero, "range": _against_range})
-"""How a metric is judged, by what it declares."""
+"""Functions that judge a metric, by its declaration (`Metric.judged`)."""
 
 
 def _selects(entry: Mapping[str, Any], stage: Mapping[str, Any]) -> bool:

@@ -34,7 +34,7 @@ class CsvFormat:
 
     Args:
         delimiter: separates the cells of a line: one ASCII character other than a letter or digit.
-        quote: what opens and closes a quotation, inside of which two stand for one; None: there are no quotations.
+        quote: opens and closes a quotation, inside of which two of them mean one; None: there are no quotations.
         decimal: the decimal separator of floats, `.` or `,`.
         thousands: what may separate groups of three digits in numbers; None: nothing.
         nulls: cells that are null, as they are written.

@@ -177,9 +177,9 @@ class Bucket:
             columns: canonical and comparable.
             hashes: theirs.
         """
-        found = np.full(len(hashes), len(self), np.int64)
+        places = np.full(len(hashes), len(self), np.int64)
         if not len(self) or not len(hashes):
-            return found
+            return places
         mine = [keys.comparable(column) for column in self.columns]
         asked_for = [c.cast(m.type) if pa.types.is_null(c.type) else c for c, m in zip(columns, mine, strict=True)]
         mine_hashes = hashing.hash_columns(mine, SALT)
@@ -192,10 +192,10 @@ class Bucket:
             equal = np.ones(len(asked), np.bool_)
             for column, listed in zip(asked_for, mine, strict=True):
                 equal &= equal_values(gather.take(column, asked), gather.take(listed, at))
-            found[asked[equal]] = at[equal]
+            places[asked[equal]] = at[equal]
             # Of several keys with one hash the next may be the one.
             asked, at = asked[~equal], at[~equal] + 1
-        return found
+        return places
 
 
 def filter_places(hashes: hashing.Words, words: int) -> Places:

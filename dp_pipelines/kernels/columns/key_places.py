@@ -80,7 +80,7 @@ class KeyPlaces:
             columns: canonical and comparable, of the types of the list's.
         """
         hashes = hashing.hash_columns(columns, _SALT)
-        found = np.full(len(hashes), len(self), np.int64)
+        listed_places = np.full(len(hashes), len(self), np.int64)
         asked: Places | None = None  # all
         at = self.starts[_leading(hashes, self.bits)]
         tags = hashes & _LOW
@@ -91,7 +91,7 @@ class KeyPlaces:
             places = (entries[near] & _LOW).astype(np.int64)
             equal = self._equal(columns, near if asked is None else asked[near], places)
             hits = near[equal]
-            found[hits if asked is None else asked[hits]] = places[equal]
+            listed_places[hits if asked is None else asked[hits]] = places[equal]
             left = np.ones(len(at), np.bool_)
             left[hits] = False
             rest = np.flatnonzero(left)
@@ -100,7 +100,7 @@ class KeyPlaces:
             inside = np.flatnonzero(at < self.starts[_leading(hashes[asked], self.bits) + 1])
             asked, at = asked[inside], at[inside]
             tags = hashes[asked] & _LOW
-        return found
+        return listed_places
 
     def _equal(self, columns: Sequence[pa.Array], asked: Places, places: Places) -> NDArray[np.bool_]:
         """Return True for keys that equal the listed ones at some places."""

@@ -21,7 +21,7 @@ SHORT = 64
 """Bytes of a text that travels as it is; a longer one travels as its digest."""
 
 STAND_IN = SHORT + 1
-"""Bytes of a stand-in: '#' and the digest in hexadecimal digits. No unreplaced text has this length."""
+"""Bytes of '#' and the digest in hexadecimal digits. No text that stays has this length."""
 
 LONGEST_KEY = 2**14
 """The most bytes of a partition key; a longer one counts as null."""
@@ -33,7 +33,7 @@ KEY, TEXT = "long_key", "long_text"
 """The columns of a table of texts. Such a table travels with tables of rows; its columns distinguish it from them."""
 
 Texts = dict[bytes, bytes]
-"""The replaced text by its stand-in."""
+"""The replaced text by its digest."""
 
 
 def is_text(kind: pa.DataType) -> bool:
