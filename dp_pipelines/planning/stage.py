@@ -287,15 +287,15 @@ def auto_statistics(query: Query, centred: tuple[tuple[str, float, float], ...])
 def records(name: str, query: Query, choices: StageChoices, scales: Scales) -> list[MechanismRecord]:
     """Return the mechanism records of a stage: all that one privacy unit can change in what it releases."""
     released = released_statistics(query, choices.centred)
-    records = []
+    stage_records = []
     for key, choice in choices.noises.items():
         statistic = released.get(key) or (WEIGHTS if choices.strategy == "weighted_gaussian" else UNITS)
         settled = _calibration(key, statistic, query, choices, _noise(statistic, query, choice, scales))
-        records.append(mechanism_of(statistic).record(name, key, settled))
+        stage_records.append(mechanism_of(statistic).record(name, key, settled))
     if choices.strategy is not None:
         epsilon, delta = choices.selection_epsilon, choices.selection_delta
-        records.append(kind_of(query).decision_record(name, choices.strategy, epsilon, delta))
-    return [grouped(record, query) for record in records]
+        stage_records.append(kind_of(query).decision_record(name, choices.strategy, epsilon, delta))
+    return [grouped(record, query) for record in stage_records]
 
 
 def _calibration(key: str, statistic: Statistic, query: Query, choices: StageChoices, noise: Noise) -> Calibration:

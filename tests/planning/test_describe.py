@@ -5,6 +5,7 @@ In: queries, models, plans. Out: JSON values. Holds: every comparison is exact. 
 """
 
 import json
+import math
 from typing import Any
 
 import pytest
@@ -114,8 +115,10 @@ def test_shares_of_what_bounds_keep_are_within_five_points_from_the_stated_numbe
     plan = dp.Plan(epsilon=epsilon, delta=1e-6, stages={"s": query(kept=dp.Kept(share=0.1))})
     (name,) = plan.kept.values()
     found = describe.stage_to_json(plan[name], 0.1, None)["kept"]
-    # A share of 0 or 1 of so many units, of two counts with noise: 1.96 deviations of their difference.
-    assert 1.96 * found["stddev"] * 2**0.5 / found["units_within_5_percent"] == pytest.approx(0.05)
+    # A share of 0 or 1 of so many units, of two counts with noise: an error bar of Laplace noise of their difference.
+    assert math.log(20) / math.sqrt(2) * found["stddev"] * 2**0.5 / found["units_within_5_percent"] == pytest.approx(
+        0.05
+    )
     (stddev,) = {noise.stddev for noise in plan[name].noises if noise is not None}
     assert (found["stddev"], found["of"]) == (stddev, "s")
 
