@@ -320,8 +320,8 @@ def test_the_numbers_of_the_gate_are_those_of_the_noise_of_training() -> None:
 FAULTS = {
     "two draws of a partition": (
         "dp_pipelines.mechanisms.added_noise:AddedNoise.draw",
-        "found = permit.add_noise(lists, noise.law, exact.partitions)",
-        "found = permit.add_noise(permit.add_noise(lists, noise.law, exact.partitions), noise.law, exact.partitions)",
+        "noisy_steps = permit.add_noise(lists, noise.law, exact.partitions)",
+        "noisy_steps = permit.add_noise(permit.add_noise(lists, noise.law, exact.partitions), noise.law, exact.partitions)",
         permits.TWO_DRAWS,
     ),
     "two draws of a place": (
@@ -332,14 +332,14 @@ FAULTS = {
     ),
     "less noise in a draw": (
         "dp_pipelines.mechanisms.added_noise:AddedNoise.draw",
-        "found = permit.add_noise(lists, noise.law, exact.partitions)",
-        "found = permit.add_noise(lists, type(noise.law)(noise.law.scale / 2), exact.partitions)",
+        "noisy_steps = permit.add_noise(lists, noise.law, exact.partitions)",
+        "noisy_steps = permit.add_noise(lists, type(noise.law)(noise.law.scale / 2), exact.partitions)",
         permits.OTHER_LAW,
     ),
     "no noise in a draw": (
         "dp_pipelines.mechanisms.added_noise:AddedNoise.draw",
-        "found = permit.add_noise(lists, noise.law, exact.partitions)",
-        "found = lists",
+        "noisy_steps = permit.add_noise(lists, noise.law, exact.partitions)",
+        "noisy_steps = lists",
         permits.NO_DRAW,
     ),
     "less noise in a plan": (
@@ -351,8 +351,8 @@ FAULTS = {
     ),
     "no record": (
         "dp_pipelines.planning.stage:records",
-        "return [grouped(record, query) for record in made]",
-        "return [grouped(record, query) for record in made][1:]",
+        "return [grouped(record, query) for record in records]",
+        "return [grouped(record, query) for record in records][1:]",
         permits.NO_RECORD,
     ),
     "another stage's record": (
