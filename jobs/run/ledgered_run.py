@@ -169,7 +169,10 @@ class InLedger:
 
     def __init__(self, ledger: Ledger, run_: Run, attempt: str) -> None:
         self._ledger, self._run, self._attempt = ledger, run_, attempt
-        self._memory = noise_memory.of_run(ledger, run_)
+
+    @property
+    def _memory(self) -> noise_memory.NoiseMemory:
+        return noise_memory.of_run(self._ledger, self._run)
 
     def get(self, name: str) -> bytes | None:
         """What was kept under a name, or None."""

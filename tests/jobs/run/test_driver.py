@@ -17,7 +17,7 @@ from collections.abc import Mapping
 import pytest
 
 from dp_pipelines.errors import DpError
-from dp_pipelines.jobs.run import driver, unledgered_run
+from dp_pipelines.jobs.run import driver, ledgered_run, unledgered_run
 from dp_pipelines.jobs.run.driver import RunAttempt, RunFacts, RunRequest
 from dp_pipelines.ledger.entries import Run
 from dp_pipelines.ledger.ledger import Ledger
@@ -114,6 +114,29 @@ def test_a_run_that_fails_is_not_visible_leaves_nothing_and_the_same_command_fin
     assert not driver.carry_out(toy(tmp_path), ledger)
     if ledger is not None and step != "admit":
         assert ledger.account(ACCOUNT).spent == spent, "it was charged before, and is not charged again"
+
+
+def test_an_attempt_whose_private_memory_cannot_be_reached_is_ended(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is open in the ledger as soon as it has begun: others would wait for as long as this process lives."""
+    ledger = with_account(str(tmp_path / "ledger.sqlite"))
+
+    class Remembering(Toy):
+        def produce(self, attempt: RunAttempt) -> dict[str, pathlib.Path]:
+            attempt.draws.remember("noise", b"of a round")
+            return super().produce(attempt)
+
+    def unreachable(*run: object) -> None:
+        raise DpError("the folder cannot be reached")
+
+    monkeypatch.setattr(ledgered_run.noise_memory, "of_run", unreachable)
+    run = toy(tmp_path)
+    with pytest.raises(DpError, match="cannot be reached"):
+        driver.carry_out(Remembering(**{one.name: getattr(run, one.name) for one in dataclasses.fields(run)}), ledger)
+    known = ledger.run(ACCOUNT, "r")
+    assert known is not None
+    assert [attempt.ended for attempt in known.attempts] == [True]
 
 
 def test_a_release_that_was_committed_and_not_delivered_is_delivered_by_the_same_command(
