@@ -136,7 +136,7 @@ def test_an_attempt_whose_private_memory_cannot_be_reached_is_ended(
         driver.carry_out(Remembering(**{one.name: getattr(run, one.name) for one in dataclasses.fields(run)}), ledger)
     known = ledger.run(ACCOUNT, "r")
     assert known is not None
-    assert [attempt.ended for attempt in known.attempts] == [True]
+    assert [attempt.ended for attempt in known.attempts] == ["it failed"]
 
 
 def test_a_release_that_was_committed_and_not_delivered_is_delivered_by_the_same_command(
