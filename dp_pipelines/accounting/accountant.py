@@ -81,11 +81,6 @@ def epsilon_of_rounds(
 ) -> float:
     """Compute the epsilon of runs that differ. Otherwise like `epsilon_of`.
 
-    Args:
-        rounds: lists of records, each with its number of runs.
-        delta: as for `epsilon_of`.
-        accuracy: as for `epsilon_of`.
-
     Raises:
         RequestError: an argument is out of its range.
 
@@ -179,11 +174,6 @@ def tables_delta(mechanisms: Iterable[MechanismRecord], *, runs: int = 1, epsilo
 
     Beyond `LARGEST_EPSILON` it stays constant: a plan with that delta is held to that epsilon.
 
-    Args:
-        mechanisms: the records of one run.
-        runs: how often they run.
-        epsilon: of everything together, from 0.
-
     Raises:
         RequestError: `epsilon` is out of its range.
 
@@ -198,10 +188,6 @@ def tables_delta(mechanisms: Iterable[MechanismRecord], *, runs: int = 1, epsilo
 
 def pure_epsilon_of(mechanisms: Iterable[MechanismRecord], *, runs: int = 1) -> Fraction | None:
     """Compute the exact epsilon of all runs of all records at delta 0 with ideal noise; None if there is none.
-
-    Args:
-        mechanisms: the records of one run.
-        runs: how often they run.
 
     >>> records = [MechanismRecord(stage="s", name=n, kind="bounded_range", epsilon=0.5, l0=1, group=n) for n in ("a", "b")]
     >>> pure_epsilon_of(records, runs=2)

@@ -72,12 +72,7 @@ class Composition:
         return dataclasses.replace(self, sampled={pair.mirror: count for pair, count in self.sampled.items()})
 
     def epsilon(self, delta: float, accuracy: float = 3e-5) -> float:
-        """Compute the smallest epsilon, from 0, for which `delta` is known to be enough; infinite if there is none.
-
-        Args:
-            delta: from 0 to below 1.
-            accuracy: how far above the truth the answer may be, as a relative error (a goal, not a guarantee).
-        """
+        """Compute the smallest epsilon, from 0, for which `delta` is known to be enough; infinite if there is none."""
         answer = self._epsilon(delta, accuracy)
         if not self.sampled:
             return answer
@@ -104,12 +99,7 @@ class Composition:
         return high
 
     def delta(self, epsilon: float, accuracy: float = 3e-5) -> float:
-        """Compute a delta, at most 1, that is known to be enough for `epsilon`.
-
-        Args:
-            epsilon: from 0.
-            accuracy: as for `epsilon`.
-        """
+        """Compute a delta, at most 1, that is known to be enough for `epsilon`."""
         answer = self._delta(epsilon, accuracy)
         return max(answer, self.mirror._delta(epsilon, accuracy)) if self.sampled else answer
 

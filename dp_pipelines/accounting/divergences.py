@@ -26,34 +26,19 @@ def gaussian(square: float, order: float) -> float:
 
 
 def laplace(shift: float, order: float) -> float:
-    """Return the Renyi divergence of Laplace noise of scale 1 that is shifted.
-
-    Args:
-        shift: in scales.
-        order: above 1.
-    """
+    """Return the Renyi divergence of Laplace noise that is shifted by `shift` scales."""
     whole = 2 * order - 1
     return _capped(shift, order, (order / whole, (order - 1) / whole), -order * shift)
 
 
 def response(epsilon: float, order: float) -> float:
-    """Return the Renyi divergence of an answer that is true with probability e^epsilon / (1 + e^epsilon).
-
-    Args:
-        epsilon: above 0.
-        order: above 1.
-    """
+    """Return the Renyi divergence of an answer that is true with probability e^epsilon / (1 + e^epsilon)."""
     lie = math.exp(-epsilon) / (1 + math.exp(-epsilon))
     return _capped(epsilon, order, (1 / (1 + math.exp(-epsilon)), lie), (1 - order) * epsilon)
 
 
 def bounded_range(epsilon: float, order: float) -> float:
-    """Return the Renyi divergence of a choice whose privacy losses lie in an interval of length epsilon.
-
-    Args:
-        epsilon: from 0.
-        order: above 1.
-    """
+    """Return the Renyi divergence of a choice whose privacy losses lie in an interval of length epsilon."""
     return min(epsilon, order * epsilon * epsilon / 8)
 
 

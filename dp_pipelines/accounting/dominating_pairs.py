@@ -46,29 +46,17 @@ class Pair(abc.ABC):
 
     @abc.abstractmethod
     def profile(self, losses: Floats) -> tuple[Floats, Floats]:
-        """Return the profile, from 0 to 1, at losses between -1000 and 1000, and a bound on its error.
-
-        Args:
-            losses: float64 of shape (n,).
-        """
+        """Return the profile, from 0 to 1, at losses between -1000 and 1000, and a bound on its error."""
 
     @abc.abstractmethod
     def reach(self, theta: float, log_delta: float) -> tuple[float, float]:
-        """Return two losses with all mass that matters between them.
-
-        Args:
-            theta: the tilt: masses are multiplied by exp(theta L).
-            log_delta: the logarithm of delta.
-        """
+        """Return two losses with all mass that matters between them."""
 
     @abc.abstractmethod
     def log_moment(self, theta: Floats) -> Floats:
         """Return log E[exp(theta L)], or a bound above it.
 
         Exact to some units in the last place of 1 + theta * max loss.
-
-        Args:
-            theta: above 0, float64 of shape (n,).
         """
 
     def log_moment_within(self, theta: Floats, log_delta: float) -> Floats:
@@ -195,10 +183,6 @@ def normal_law(at: Floats, log_at: Floats) -> tuple[Floats, Floats]:
 
     Relative errors stay below 3e-13 for numbers up to 30 in magnitude: those of the C library's erfc, some units in the last
     place, and z^2 units from rounding z / sqrt(2); scipy's functions are as good (docs/proofs/accounting.md, 3).
-
-    Args:
-        at: float64 of shape (n,).
-        log_at: float64 of shape (n,).
     """
     # A plan of Gaussian noise alone asks for one number at a time. Importing scipy's takes longer than all else in planning.
     if len(at) <= FEW and min(*at, *log_at, math.inf, math.inf) > -FAR:
@@ -224,13 +208,7 @@ class Masses:
 
 
 def nodes(first: int, last: int, interval: float) -> Floats:
-    """Return the losses at the nodes from `first` to `last`.
-
-    Args:
-        first: the number of the lowest node.
-        last: the number of the highest node, which is included.
-        interval: between two nodes.
-    """
+    """Return the losses at the nodes from `first` to `last`."""
     return np.arange(first, last + 1) * np.float64(interval)
 
 
@@ -239,11 +217,6 @@ def connect_dots(pair: Pair, interval: float, reach: tuple[float, float]) -> Mas
 
     The mass at node i and above is d(i - 1) + (d(i - 1) - d(i)) / (exp(h) - 1), where d is the profile at the nodes. It
     is raised by what rounding may have taken away: moving mass up never lowers a profile.
-
-    Args:
-        pair: the pair.
-        interval: between two nodes.
-        reach: the losses at the two ends of the grid.
 
     >>> masses = connect_dots(Laplace(1.0), 0.25, (-1.0, 1.0))
     >>> len(masses.values), round(float(masses.values[-1]), 3), masses.infinite

@@ -155,11 +155,7 @@ _FIELDS = tuple(field.name for field in dataclasses.fields(MechanismRecord) if f
 
 
 def _scale(scale: Any) -> Fraction:
-    """Return a positive rational number of steps whose denominator is a power of two.
-
-    Raises:
-        RequestError: it is not such a number.
-    """
+    """Return a positive rational number of steps whose denominator is a power of two, or raise RequestError."""
     field = "mechanism.scale"
     if isinstance(scale, bool) or not isinstance(scale, (int, Fraction)):
         raise RequestError(field=field, message=f"must be a fractions.Fraction, not {type(scale).__name__}")
@@ -182,11 +178,7 @@ def _parsed(text: Any) -> Fraction:
 
 
 def _from_zero(value: Any, field: str, below: float) -> float:
-    """Return a number from 0 to below a limit.
-
-    Raises:
-        RequestError: it is not in this range.
-    """
+    """Return a number from 0 to below a limit, or raise RequestError."""
     if value == 0 and not isinstance(value, bool):
         return 0.0
     return checks.number(value, field, above=0, below=below)

@@ -125,11 +125,6 @@ class Added(Pair):
 def log_moment(rate: float, mu: float, theta: float) -> float:
     """Return an upper bound on theta times the Renyi divergence of order theta + 1, in the worse direction.
 
-    Args:
-        rate: the sampling rate, above 0 and below 1.
-        mu: the shift, in standard deviations.
-        theta: above 0.
-
     >>> round(log_moment(0.01, 1.0, 1.0), 9) == round(math.log1p(0.01**2 * math.expm1(1)), 9)
     True
     """

@@ -26,10 +26,6 @@ LEAST_MULTIPLIER = Fraction(1, 64)
 def fits(size: int, multiplier: Fraction) -> bool:
     """Return True if rounding on the fine lattice is less than half of a vector of so many coordinates.
 
-    Args:
-        size: coordinates of a vector.
-        multiplier: the noise of a sum over the norm of its vectors.
-
     >>> fits(89, Fraction(34)), fits(2**25, Fraction(2000))
     (True, False)
     """

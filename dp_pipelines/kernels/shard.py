@@ -105,9 +105,7 @@ def joined(tables: Sequence[pa.Table]) -> pa.Table:
     [1, 2]
     """
     first = tables[0].schema
-    if all(
-        table.schema.equals(first) for table in tables
-    ):  # as nearly always, and much faster than a comparison name by name
+    if all(table.schema.equals(first) for table in tables):  # nearly always, and much faster than name by name
         return pa.concat_tables(tables)
     tables = vectors.of_one_width(tables)
     for name in tables[0].column_names:
@@ -171,10 +169,7 @@ def pieces(table: pa.Table, most: int = ELEMENT_BYTES) -> Iterator[pa.Table]:
 
 
 def _plain_offsets(table: pa.Table) -> pa.Table:
-    """Return the same table with offsets of 32 bits, which are enough for a piece.
-
-    All pieces then have one type, whatever their rows hold.
-    """
+    """Return the same table with offsets of 32 bits, enough for a piece: all have one type, whatever their rows hold."""
     for index, field in enumerate(table.schema):
         kind = keys.plain_type(field.type) if long_text.is_text(field.type) else field.type
         if (pa.types.is_list(kind) or pa.types.is_large_list(kind)) and long_text.is_text(kind.value_type):

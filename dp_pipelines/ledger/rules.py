@@ -37,10 +37,6 @@ SAFETY = Fraction(1, 10**9)
 def cap_of(rule: str, epsilon: float, delta: float) -> tuple[Cost, str]:
     """Return the cap of an account in whole units, and the order of its filter (empty for `reserved`).
 
-    Args:
-        rule: `reserved` or `filter`.
-        epsilon, delta: the declared cap.
-
     Raises:
         RequestError: a filter cannot keep this (epsilon, delta) at any order.
 
@@ -78,24 +74,14 @@ def conversion(delta: float) -> float:
 
 
 def plan_cost(account: Account, accounted_epsilon: float, accounted_delta: float) -> Cost:
-    """Return the cost of freezing a plan: everything under `reserved`, nothing under `filter`.
-
-    Args:
-        account: that is charged.
-        accounted_epsilon, accounted_delta: of all runs of the plan together.
-    """
+    """Return the cost of freezing a plan: everything under `reserved`, nothing under `filter`."""
     if account.rule == FILTER:
         return Cost()
     return Cost(epsilon=units.epsilon_charge(accounted_epsilon), delta=units.delta_charge(accounted_delta))
 
 
 def run_cost(account: Account, records: Sequence[MechanismRecord]) -> Cost:
-    """Return the cost of one run besides its plan: nothing under `reserved`.
-
-    Args:
-        account: that is charged.
-        records: of the run.
-    """
+    """Return the cost of one run besides its plan: nothing under `reserved`."""
     if account.rule == RESERVED:
         return Cost()
     divergence = renyi.divergence(records, float(Fraction(account.order)))

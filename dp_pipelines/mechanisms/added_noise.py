@@ -51,15 +51,7 @@ class WeightedCount(AddedNoise):
 
 
 def noise_record(stage: str, name: str, law: str, scale: Fraction, moved: LatticeSteps) -> MechanismRecord:
-    """Return the record of noise on integers that one unit moves by so many steps.
-
-    Args:
-        stage: its name.
-        name: of the record in its stage.
-        law: `gaussian` or `laplace`.
-        scale: of the noise, in steps.
-        moved: how far one unit moves the integers, in steps.
-    """
+    """Return the record of noise on integers that one unit moves by so many steps."""
     if law == "gaussian":
         squared = moved.l2_squared
         return MechanismRecord(stage=stage, name=name, kind="gaussian", scale=scale, l2_squared=squared, l0=moved.l0)
@@ -69,11 +61,6 @@ def noise_record(stage: str, name: str, law: str, scale: Fraction, moved: Lattic
 
 
 def published_values(steps: Integers, noise: Noise) -> Floats:
-    """Convert noisy steps to float64 values in units of the statistic.
-
-    Args:
-        steps: int64 of any shape.
-        noise: of the statistic.
-    """
+    """Convert noisy steps to float64 values in units of the statistic."""
     values: Floats = (steps + np.float64(noise.law.offset * noise.draws)) * np.float64(noise.unit)
     return values

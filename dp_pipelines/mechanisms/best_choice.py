@@ -49,12 +49,7 @@ class BestChoice:
         return self.statistic.score_range(self.max_rows_per_partition)
 
     def record(self, stage: str, epsilon: float) -> MechanismRecord:
-        """Return the record of all choices of a stage. With ideal random words the choices are exact.
-
-        Args:
-            stage: its name.
-            epsilon: of each choice.
-        """
+        """Return the record of all choices of a stage. With ideal random words the choices are exact."""
         if self.mechanism == "exponential":
             return MechanismRecord(stage=stage, name="best", kind="bounded_range", epsilon=epsilon, l0=self.k)
         return MechanismRecord(stage=stage, name="best", kind="approximate_dp", epsilon=epsilon, delta=0.0, l0=self.k)
@@ -63,10 +58,6 @@ class BestChoice:
         """Return the most by which a choice is behind the best candidate left, 19 times of 20; in units of the statistic.
 
         McKenna, Sheldon 2020, section 3: P(gap > t) < candidates exp(-epsilon t / spread), for either mechanism.
-
-        Args:
-            epsilon: of each choice.
-            candidates: how many there are.
         """
         steps = self.spread / epsilon * math.log(20 * candidates)
         return steps * (1.0 if self.statistic.lattice is None else self.statistic.lattice.step)

@@ -36,21 +36,12 @@ def mechanism_of(statistic: Statistic) -> Mechanism:
 
 
 def by_mechanism(table: Mapping[type[Mechanism], Value], statistic: Statistic) -> Value:
-    """Look up the mechanism of a statistic in a table by class of mechanism.
-
-    Args:
-        table: values by class of mechanism; a subclass inherits the value of its base.
-        statistic: whose mechanism is looked up.
-    """
+    """Look up the mechanism of a statistic in a table by class of mechanism."""
     return inherited(table, type(mechanism_of(statistic)))
 
 
 def inherited(table: Mapping[type[Any], Value], known: type[Any]) -> Value:
     """Look up a class, or the nearest class that it inherits from, in a table by class.
-
-    Args:
-        table: values by class.
-        known: the class; it or one of its bases is in the table.
 
     >>> inherited({int: "whole", object: "anything"}, bool)
     'whole'

@@ -113,12 +113,7 @@ class Exact:
     noisy: Integers | None
 
     def lists(self, *, shift: int = 0, step: int = 1) -> Integers:
-        """Return the integers of each partition, rounded as `Totals.coarse_lists` rounds.
-
-        Args:
-            shift: by how many bits totals are shifted left to the fine lattice.
-            step: fine lattice steps in one step of the release.
-        """
+        """Return the integers of each partition, rounded as `Totals.coarse_lists` rounds."""
         return self.totals.coarse_lists(self.place, self.partitions, shift=shift, step=step)
 
 

@@ -53,24 +53,13 @@ class Sources:
         self.words = words
 
     def add_noise(self, exact: Integers, law: Law) -> Integers:
-        """Add independent noise to integers of any shape.
-
-        Args:
-            exact: int64 of any shape.
-            law: of the noise.
-        """
+        """Add independent noise to integers of any shape."""
         if law not in self._of_laws:
             self._of_laws[law] = self._samplers(law)
         return exact + self._of_laws[law].draw(exact.size).reshape(exact.shape)
 
     def noise_within(self, n: int, law: Law, ends: tuple[int, int]) -> Integers:
-        """Return `n` independent draws of noise, given that each lies between two numbers.
-
-        Args:
-            n: how many.
-            law: of the noise.
-            ends: the two numbers, which are included.
-        """
+        """Return `n` independent draws of noise, given that each lies between two numbers."""
         from dp_pipelines.noise.conditional_draws import SampledLaw
 
         return SampledLaw.of(law).draw(n, *ends, self.words) if n else np.zeros(0, np.int64)
@@ -124,11 +113,6 @@ class Permit:
         """Return int64 draws of noise, one for each partition, given that each lies between two numbers.
 
         Errors as for `add_noise`.
-
-        Args:
-            law: of the noise.
-            ends: the two numbers, which are included.
-            partitions: codes of these partitions.
         """
         self._take_noise(law, partitions)
         return self._sources.noise_within(len(partitions), law, ends)
@@ -264,10 +248,6 @@ class SumsPermit:
 
     def for_sums(self, size: int, multiplier: Fraction) -> Callable[[], None]:
         """Return a function to call before each sum of this size and noise is drawn.
-
-        Args:
-            size: numbers in one sum.
-            multiplier: the noise of a sum over the norm of a unit's vector.
 
         Raises:
             GateError: the record pays for other sums; when called, that all of them are drawn.

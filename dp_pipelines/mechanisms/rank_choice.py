@@ -55,10 +55,6 @@ def spread(cells: Around, rows: int) -> int:
     A row moves (whole - part) less - part more by at most the larger of the two factors, either way
     (docs/proofs/exponential.md, 5).
 
-    Args:
-        cells: the candidates.
-        rows: the most rows of one unit in the partition.
-
     >>> spread(Around(candidates=(1.0, 2.0), part=9, whole=10), 3)
     54
     """
@@ -66,14 +62,7 @@ def spread(cells: Around, rows: int) -> int:
 
 
 def decision_record(stage: str, name: str, calibration: Calibration, *, delta: float) -> MechanismRecord:
-    """Return the record of one decision in each partition of a unit, with epsilon rounded up.
-
-    Args:
-        stage: its name.
-        name: of the record in its stage.
-        calibration: of the statistic.
-        delta: of one decision.
-    """
+    """Return the record of one decision in each partition of a unit, with epsilon rounded up."""
     epsilon = math.nextafter(float(calibration.decision_epsilon), math.inf)
     return MechanismRecord(
         stage=stage, name=name, kind="approximate_dp", epsilon=epsilon, delta=delta, l0=calibration.moved.l0

@@ -36,13 +36,6 @@ class NoisyTrainingSums(Mechanism):
 def sums_record(stage: str, name: str, scale: Fraction, steps: int, vectors: ClippedVectors) -> MechanismRecord:
     """Return the record of noisy sums whose units of change are `steps` steps each.
 
-    Args:
-        stage: its name.
-        name: of the record in its stage.
-        scale: of the noise, in steps.
-        steps: in one unit of change, the norm to which vectors are clipped.
-        vectors: their size, the number of sums and the sampling rate.
-
     >>> sums_record("s", "sums", Fraction(1024), 64, ClippedVectors(size=3, times=80, rate=1.0)).l2_squared == 80 * 64**2
     True
     >>> halved = ClippedVectors(size=3, times=2, rate=1.0, parts=(Fraction(1), Fraction(2)))
@@ -86,10 +79,6 @@ def influence(vectors: ClippedVectors) -> float:
 
 def squares(vectors: ClippedVectors, scale: float) -> float:
     """Estimate the square of the shift, in scales, of all sums together (Bu, Dong, Long, Su 2020, section 3).
-
-    Args:
-        vectors: the number of sums and the sampling rate.
-        scale: of the noise, over the norm to which vectors are clipped.
 
     >>> squares(ClippedVectors(size=3, times=100, rate=1.0), 5.0)
     4.0

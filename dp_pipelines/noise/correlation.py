@@ -89,12 +89,6 @@ def choose(rounds: int, separation: int, momentum: float, averaged: int) -> Corr
 def error(rounds: int, separation: int, momentum: float, coefficients: tuple[int, ...]) -> float:
     """Compute the mean square error of the published models, if all rounds together cost as much as one with an error of 1.
 
-    Args:
-        rounds: how many.
-        separation: a client takes part in one of so many.
-        momentum: of the published model.
-        coefficients: see `Correlation`.
-
     >>> error(4, 1, 0.0, ())
     10.0
     """
@@ -104,25 +98,14 @@ def error(rounds: int, separation: int, momentum: float, coefficients: tuple[int
 
 
 def sensitivity_squared(rounds: int, separation: int, coefficients: tuple[int, ...]) -> float:
-    """Compute the largest sum of the squares of the columns in which one client takes part.
-
-    Args:
-        rounds: how many.
-        separation: a client takes part in one of so many.
-        coefficients: see `Correlation`.
-    """
+    """Compute the largest sum of the squares of the columns in which one client takes part."""
     squares = np.cumsum(np.array([ONE, *coefficients], np.float64) ** 2) / float(ONE) ** 2
     # Of two clients who come one round apart, none of whose columns is cut off sooner, the first has more of them.
     return math.fsum(float(squares[min(len(coefficients), rounds - 1 - at)]) for at in range(0, rounds, separation))
 
 
 def inverse(rounds: int, coefficients: tuple[int, ...]) -> Floats:
-    """Compute the coefficients of the inverse of C: how the noise drawn in a round counts in it and in later ones.
-
-    Args:
-        rounds: how many; the result is float64 of shape (rounds,).
-        coefficients: see `Correlation`.
-    """
+    """Compute the coefficients of the inverse of C: how the noise drawn in a round counts in it and in later ones."""
     left, taken = np.zeros(rounds + len(coefficients)), np.array(coefficients, np.float64) / ONE
     left[0] = 1.0
     for at in range(rounds):

@@ -31,10 +31,6 @@ _TAYLOR_REMAINDER_BITS = (
 def support(law: Law, bits: int) -> int:
     """Return the smallest n with 2**bits * P(M >= n) < 1: magnitudes from n on carry less than one unit and are left out.
 
-    Args:
-        law: of the noise.
-        bits: B.
-
     >>> support(FlooredLaplace(Fraction(1)), 127)
     89
     """
@@ -59,10 +55,6 @@ def support(law: Law, bits: int) -> int:
 def tails(law: Law, bits: int) -> list[int]:
     """Return the integers e_m for all magnitudes m below `support(law, bits)`.
 
-    Args:
-        law: of the noise.
-        bits: B.
-
     >>> tails(FlooredLaplace(Fraction(1)), 8)  # 256 exp(-1), 256 exp(-2), ..., and the rest is left out
     [94, 35, 13, 5, 2, 0]
     """
@@ -80,13 +72,7 @@ def tails(law: Law, bits: int) -> list[int]:
 
 
 def low_digit_tails(law: FlooredLaplace, columns: int, bits: int) -> list[int]:
-    """Return the tails of M modulo `columns`, for a geometric M: P(D > d) = (r^(d + 1) - r^columns) / (1 - r^columns).
-
-    Args:
-        law: of the noise.
-        columns: the base of the digits.
-        bits: B.
-    """
+    """Return the tails of M modulo `columns`, for a geometric M: P(D > d) = (r^(d + 1) - r^columns) / (1 - r^columns)."""
     with interval_arithmetic.precision():
         left_out = interval_arithmetic.ball(-columns / law.scale).exp()
         remaining = 1 - left_out
@@ -94,13 +80,7 @@ def low_digit_tails(law: FlooredLaplace, columns: int, bits: int) -> list[int]:
 
 
 def high_digit_tails(law: FlooredLaplace, columns: int, bits: int) -> list[int]:
-    """Return the tails of M divided by `columns` without rest, for a geometric M: P(D > d) = r^(columns (d + 1)).
-
-    Args:
-        law: of the noise.
-        columns: the base of the digits.
-        bits: B.
-    """
+    """Return the tails of M divided by `columns` without rest, for a geometric M: P(D > d) = r^(columns (d + 1))."""
     n = -(-support(law, bits) // columns)
     with interval_arithmetic.precision():
         return _settled(_powers(law, columns, n), n, bits)

@@ -69,11 +69,6 @@ class TableLayout:
         """Return `n` draws, int64 of shape (n,).
 
         Each chunk takes one word per draw, then further words for its ties, table by table.
-
-        Args:
-            n: how many.
-            words: the source of words.
-            chunk: draws made at a time.
         """
         result = np.empty(n, dtype=np.int64)
         size = min(n, chunk)

@@ -102,10 +102,6 @@ def smoothing(epsilon: Fraction, delta: float) -> Smoothing:
 def weights(fall: Fraction, numbers: int) -> tuple[int, ...]:
     """Return the weights of 0 to `numbers` neighbours, in 2**-WEIGHT_BITS: the first is 1, each at least `fall` times the last.
 
-    Args:
-        fall: see `Smoothing`.
-        numbers: how many neighbours away, at most.
-
     >>> weights(Fraction(1, 2), 3) == tuple(1 << WEIGHT_BITS - k for k in range(4))
     True
     """
@@ -167,11 +163,6 @@ class NoisyMedian:
     @classmethod
     def of(cls, values: NDArray[np.int64], highest: int, smooth: Smoothing) -> "NoisyMedian":
         """Return the median of sorted values from 0 to `highest`, with the scale of its noise.
-
-        Args:
-            values: int64 of shape (n,), sorted.
-            highest: the largest possible value.
-            smooth: see `Smoothing`.
 
         >>> NoisyMedian.of(np.array([3, 4, 5]), 8, smoothing(Fraction(1), 1e-6)).centre == 4 * 2 * FINER
         True

@@ -154,12 +154,7 @@ def _class_at(drawn: int, bits: int, weights: Sequence[int], counts: Sequence[in
 
 
 def chosen_head(heads: Flags, picks: Integers) -> Integers:
-    """Return in each row the index of head number `picks`, counted from 0; int64 of shape (rows,).
-
-    Args:
-        heads: bool of shape (rows, coins).
-        picks: int64 of shape (rows,), below the number of heads of the row.
-    """
+    """Return in each row the index of head number `picks`, counted from 0; int64 of shape (rows,)."""
     reached: npt.NDArray[Any] = np.cumsum(heads, axis=1) > picks[:, None]
     places: Integers = np.argmax(reached, axis=1)
     return places

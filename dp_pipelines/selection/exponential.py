@@ -133,11 +133,7 @@ def top_k(
 
 
 def _checked(scores: Any, spread: Any, epsilon: Any) -> tuple[Integers, Fraction]:
-    """Return the scores as int64 and epsilon / spread, exactly.
-
-    Raises:
-        RequestError: an argument is out of its range.
-    """
+    """Return the scores as int64 and epsilon / spread, exactly; raise RequestError if an argument is out of its range."""
     array = np.asarray(scores)
     if array.dtype != np.int64 or array.ndim != 2 or not array.shape[1]:
         raise RequestError(

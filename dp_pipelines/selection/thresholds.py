@@ -60,10 +60,6 @@ def for_each(delta: float, partitions: int) -> float:
 
     That is 1 - (1 - delta)^(1 / partitions), rounded down by some units in the last place, which outweighs its error.
 
-    Args:
-        delta: above 0 and below 1.
-        partitions: how many events.
-
     >>> for_each(1e-6, 1) <= 1e-6
     True
     """
@@ -72,10 +68,6 @@ def for_each(delta: float, partitions: int) -> float:
 
 def weight(partitions: int, unit: int) -> int:
     """Return the weight that a unit adds to each of its kept partitions: exactly floor(unit / sqrt(partitions)) fine steps.
-
-    Args:
-        partitions: of the unit, after contribution bounding; from 1.
-        unit: the weight of a unit in a single partition, in fine steps.
 
     >>> weight(2, 2**20)
     741455
@@ -88,11 +80,6 @@ def weighted_l2_squared(unit: int, q: int, max_partitions: int) -> int:
 
     With d partitions each total moves by at most c_d = ceil(weight(d) / q) steps; the result is the maximum of d * c_d^2 over
     d up to `max_partitions`.
-
-    Args:
-        unit: the weight of a unit in a single partition, in fine steps.
-        q: fine steps in one release step.
-        max_partitions: partitions of one unit (L0).
 
     Raises:
         RequestError: an argument is out of its range.

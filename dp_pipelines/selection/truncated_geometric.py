@@ -71,10 +71,6 @@ def keep_probability(users: npt.ArrayLike, epsilon: float, delta: float) -> Floa
 def half_keep_users(epsilon: float, delta: float) -> int:
     """Return the smallest number of units with which a partition is kept at least as often as not.
 
-    Args:
-        epsilon: of the coin, above 0.
-        delta: of the coin, above 0 and below 1.
-
     >>> half_keep_users(1.0, 1e-6)
     14
     """
@@ -99,10 +95,6 @@ def keep_table(epsilon: float, delta: float) -> Thresholds:
 
     Returns:
         uint64 entries for 0, 1, ... units, read-only. A partition with more units than there are entries is always kept.
-
-    Args:
-        epsilon: of the coin, above 0.
-        delta: of the coin, above 0 and below 1.
 
     Raises:
         RequestError: an argument is out of its range; a delta below 2**-64 keeps nothing; an epsilon so small that

@@ -199,12 +199,7 @@ class Bucket:
 
 
 def filter_places(hashes: hashing.Words, words: int) -> Places:
-    """Return which of so many words of a filter belongs to each hash; it rises with the hash.
-
-    Args:
-        hashes: uint64 of shape (n,).
-        words: how many words the filter has.
-    """
+    """Return which of so many words of a filter belongs to each hash; it rises with the hash."""
     return ((hashes >> _HALF) * np.uint64(words) >> _HALF).astype(np.int64)
 
 
