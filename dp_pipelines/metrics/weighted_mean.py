@@ -64,11 +64,13 @@ class SumOfExpression:
     """One of the two sums.
 
     Args:
+        column: the name of what one row adds, which states both clamps: another clamp is another column, and limits name it.
         expression: what one row adds, in SQL over one row; null for a row without a weight or a value.
         low, high: between which it is clamped.
         label: what it is, for readers.
     """
 
+    column: str
     expression: str
     low: float
     high: float
@@ -87,7 +89,13 @@ def weights(mean: "Mean", value: str, weight: str) -> SumOfExpression:
     >>> weights(mean, "v", "w").expression
     'CASE WHEN NOT isnan(v * 1e0) AND NOT isnan(w * 1e0) THEN least(greatest(w * 1e0, 0e0), 4.0e0) END'
     """
-    return SumOfExpression(expression=_where_both(mean, value, weight), low=0.0, high=_largest(mean), label="weights")
+    return SumOfExpression(
+        column=f"{_clamped_weight(mean)} of {mean.column}",
+        expression=_where_both(mean, value, weight),
+        low=0.0,
+        high=_largest(mean),
+        label="weights",
+    )
 
 
 def weighted(mean: "Mean", value: str, weight: str) -> SumOfExpression:
@@ -95,10 +103,24 @@ def weighted(mean: "Mean", value: str, weight: str) -> SumOfExpression:
     low, high, middle = (_double(number) for number in (mean.low, mean.high, middle_of(mean)))
     distance = f"(least(greatest({value} * 1e0, {low}), {high}) - ({middle}))"
     label = f"weight times distance from {middle_of(mean):g}" if middle_of(mean) else "weight times value"
-    most = _farthest(mean)
+    most, middle_text = _farthest(mean), _short(middle_of(mean))
+    clamped = f"{mean.column} ({_short(mean.low)} to {_short(mean.high)})"
     return SumOfExpression(
-        expression=_where_both(mean, value, weight, f" * {distance}"), low=-most, high=most, label=label
+        column=f"{_clamped_weight(mean)} * ({clamped} - {middle_text})",
+        expression=_where_both(mean, value, weight, f" * {distance}"),
+        low=-most,
+        high=most,
+        label=label,
     )
+
+
+def _clamped_weight(mean: "Mean") -> str:
+    return f"{mean.weight_column} (0 to {_short(_largest(mean))})"
+
+
+def _short(number: float) -> str:
+    """Return a number with all of its digits, and no point behind a whole one."""
+    return repr(number).removesuffix(".0")
 
 
 def formula(mean: "Mean", of: str, to: str) -> str:

@@ -169,9 +169,11 @@ def _shown(run: ReleasedRun, job: str | None) -> Iterator[tuple[Mapping[str, Any
     if job is None:
         yield run.content, run.tables
         return
+    from dp_pipelines.jobs.request import released_limits
     from dp_pipelines.jobs.spec import job_file, presentation
 
     file = job_file.load(job)
+    released_limits.refuse_other_weighted_means(file, run.content)
     rows, columns = {}, {}
     for name, path in run.tables.items():
         with pa.parquet.ParquetFile(path) as table:

@@ -9,6 +9,7 @@ from typing import Any
 
 from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs.request.queries import queries
+from dp_pipelines.jobs.spec.derived_models import weighted_columns
 from dp_pipelines.jobs.spec.job_file import JobFile
 from dp_pipelines.planning import limits
 from dp_pipelines.report.key_text import visible
@@ -45,3 +46,29 @@ def differences(file: JobFile, content: Mapping[str, Any]) -> list[str]:
             words = "; ".join(map(visible, said))
             found.append(f"stage {visible(stage['name'])} of the job has a limit that the release has not: {words}")
     return [f"{text}; {ANEW}" for text in found]
+
+
+def refuse_other_weighted_means(file: JobFile, content: Mapping[str, Any]) -> None:
+    """Refuse a job whose weighted means have other columns, ranges or weights than the sums of a release.
+
+    Their formula has the middle of the range, so that the sums of another range would give wrong numbers.
+
+    Args:
+        file: the job.
+        content: the manifest of a release.
+
+    Raises:
+        RequestError: as said.
+    """
+    weighted = weighted_columns(file.document)
+    for stage in content.get("stages", ()):
+        asked = file.job.stages.get(stage.get("name"))
+        released: Mapping[str, Any] = stage.get("metrics") or {}
+        for name, metric in getattr(asked, "metrics", {}).items():
+            column = getattr(metric, "column", None)
+            known = (released.get(name) or {}).get("column")
+            if column in weighted and known not in (None, column):
+                message = "has another column, range or largest weight than the release, whose sums do not fit it"
+                hint = "write those of the release, or run the job, which is charged anew"
+                field = f"stages.{stage['name']}.metrics.{name}"
+                raise file.error((), RequestError(field=field, message=message, hint=hint))

@@ -248,7 +248,7 @@ def without_weighted_means(document: Content) -> Content:
     >>> [(name, metric["kind"]) for name, metric in job.data["stages"]["all"]["metrics"].items()]
     [('hours_weights', 'sum'), ('hours_weighted', 'sum'), ('hours', 'expression')]
     >>> list(job.data["columns"])
-    ['all_hours_weights', 'all_hours_weighted']
+    ['w (0 to 4) of v', 'w (0 to 4) * (v (0 to 12) - 6)']
     """
     data = document.data
     stages = data.get("stages") if isinstance(data, Mapping) else None
@@ -298,6 +298,8 @@ class _Lowered:
         """Replace the weighted means of a stage."""
         metrics: dict[str, Any] = {}
         stage = self.document.data["stages"][stage_name]
+        if stage.get("kept") is not None or _chooses_bounds(stage):
+            self._refuse_measuring(stage_name, next(iter(means)), kept=stage.get("kept") is not None)
         for name, said in stage["metrics"].items():
             made = {name: said} if name not in means else self._parts(stage_name, name, means[name], said)
             metrics |= made
@@ -314,23 +316,32 @@ class _Lowered:
         }
         found: dict[str, Any] = {}
         for ending, part in sums.items():
-            metric, column = f"{name}_{ending}", f"{stage_name}_{name}_{ending}"
+            metric, column = f"{name}_{ending}", part.column
             if metric in self.document.data["stages"][stage_name]["metrics"]:
                 self._refuse(place, f"publishes the sum {metric!r}, which is another metric of the stage")
-            if column in self.columns:
+            if self.columns.get(column, part.expression) != part.expression:
                 self._refuse(place, f"defines the column {column!r}, which the job defines in another way")
             self.columns[column] = part.expression
             found[metric] = {
                 "kind": "sum", "column": column, "min_value": part.low, "max_value": part.high,
-                "label": f"{said.get('label') or name}: {part.label}"[:100],
+                "label": f"{str(said.get('label') or name)[:50]}: {part.label}"[:100],
                 "weight": mean.weight / 2,  # a metric's weight is split over its statistics
             }  # fmt: skip
             self.origins[*place[:3], metric] = place
-            self.origins["columns", column] = place
+            self.origins.setdefault(("columns", column), place)
         of, to = (formula.quoted(f"{name}_{ending}") for ending in (weighted_mean.WEIGHTED, weighted_mean.WEIGHTS))
-        shown = {key: said[key] for key in ("label", "measure") if key in said}
+        shown = {key: said[key] for key in ("label", "measure", "format") if key in said}
         found[name] = {"kind": "expression", "of": weighted_mean.formula(mean, of, to), **shown}
         return found
+
+    def _refuse_measuring(self, stage_name: str, name: str, *, kept: bool) -> None:
+        """Refuse to measure what limits cut off: those of value and weight lie inside of what a row adds, and would seem wide."""
+        place = ("stages", stage_name, "metrics", name)
+        message = "clamps value and weight of each row, and what that cuts off cannot be measured, as "
+        message += "kept: asks" if kept else "a stage without bounds does"
+        hint = f"{'drop kept:' if kept else 'write bounds:'}, or move the weighted mean to a stage of its own"
+        field = self.document.named(place, _in_words(place))
+        self.problems.append(RequestError(field=field, message=message, hint=hint))
 
     def _refuse(self, place: Path, message: str) -> None:
         field = self.document.named(place, _in_words(place))
@@ -340,6 +351,27 @@ class _Lowered:
         """Return a column in SQL: of one that the job defines what it is, since defined columns cannot name each other."""
         text = self.defined.get(column)
         return f"({text}\n)" if isinstance(text, str) else '"' + column.replace('"', '""') + '"'
+
+
+def _chooses_bounds(stage: Mapping[str, Any]) -> bool:
+    """Return True if a run chooses some bounds of a stage, so that it also measures what they cut off."""
+    bounds = stage.get("bounds", "auto")
+    return bounds == "auto" or (isinstance(bounds, Mapping) and any(_is_open(bound) for bound in bounds.values()))
+
+
+def _is_open(bound: object) -> bool:
+    return bound == "auto" or (isinstance(bound, list) and "auto" in bound)
+
+
+def weighted_columns(document: Content) -> frozenset[str]:
+    """Return the names of the columns that stand for weighted means in a job.
+
+    Args:
+        document: the job, with the sums in place of the means.
+    """
+    if not isinstance(document, WithWeightedMeans):
+        return frozenset()
+    return frozenset(str(path[1]) for path in document.origins if path[0] == "columns")
 
 
 def _in_words(path: Path) -> str:

@@ -9,6 +9,7 @@ import fractions
 import json
 import math
 import pathlib
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -146,11 +147,11 @@ def test_a_mean_of_weights_of_its_own_is_the_job_that_one_would_write_by_hand(sh
     }
     metrics: dict[str, Any] = {
         f"mean_{name}": {
-            "kind": "sum", "column": f"weekly_mean_{name}", "min_value": part.low, "max_value": part.high, "weight": 0.5,
+            "kind": "sum", "column": part.column, "min_value": part.low, "max_value": part.high, "weight": 0.5,
         }
         for name, part in parts.items()
     }  # fmt: skip
-    columns = {f"weekly_mean_{name}": part.expression for name, part in parts.items()}
+    columns = {part.column: part.expression for part in parts.values()}
     job(shop, rows_of([1.0], [1.0]), metrics=metrics)
     said = yaml.safe_load(shop.job.read_text())
     by_hand = check(job_file.load(str(shop.write(**{k: said[k] for k in ("source", "stages")}, columns=columns))), ())
@@ -287,3 +288,65 @@ def test_intervals_of_weighted_means_of_a_real_release_hold_the_truth_in_95_of_1
 def test_a_mean_without_weights_has_the_digest_that_it_had_before_there_were_weights() -> None:
     said = describe._metric_to_json(dp.Mean("v", min_value=0, max_value=1))
     assert {*said} == {"kind", "column", "min_value", "max_value", "nullable", "weight", "stddev"}
+
+
+def test_a_release_is_not_shown_with_the_range_columns_or_weights_of_another_job(shop: Shop, call: Call) -> None:
+    rows = rows_of([1.0, 2.0, 3.0], [1.0, 1.0, 2.0])
+    job(shop, rows)
+    published(shop, call)
+    again = ("report", shop.folder / "out", "--job", shop.job, "--output", shop.folder / "page.html")
+    for changed in (
+        {"min_value": LOW + 20, "max_value": HIGH + 20},
+        {"max_value": HIGH + 20},
+        {"max_weight": MOST + 1},
+        {"column": MEAN["weight_column"], "weight_column": MEAN["column"]},
+    ):
+        job(shop, rows, MEAN | changed)
+        said = call(*again)
+        assert (said.code, "another column, range or largest weight" in said.err) == (2, True), changed
+        assert not (shop.folder / "page.html").exists()
+    job(shop, rows, MEAN | {"label": "Mean of v", "format": ".3f"})
+    assert call(*again).code == 0
+    assert re.search(r"\d\.\d{3}", (shop.folder / "page.html").read_text())
+
+
+def test_another_range_is_another_plan_and_another_name_is_not(shop: Shop, call: Call) -> None:
+    def digest(mean: dict[str, Any], name: str = "mean") -> str:
+        job(shop, rows_of([1.0], [1.0]), metrics={name: mean})
+        return str(json.loads(call("plan", shop.job, "--json").out)["stages"])
+
+    assert digest(MEAN) != digest(MEAN | {"min_value": LOW + 20, "max_value": HIGH + 20})
+    rows = rows_of([1.0, 2.0], [1.0, 1.0])
+    job(shop, rows, budget={"epsilon": 1.0, "delta": 1e-6})
+    assert call("ledger", "init", shop.job, "--epsilon", 4, "--delta", "1e-5").code == 0
+    assert call("run", shop.job, "--output", shop.folder / "first").code == 0
+    job(shop, rows, metrics={"renamed": MEAN}, budget={"epsilon": 1.0, "delta": 1e-6})
+    said = call("run", shop.job, "--output", shop.folder / "second")
+    assert said.code == 2
+    assert "--as-new" in said.err
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"kept": {"share": 0.02}}, "drop kept:"),
+        ({"bounds": "auto"}, "write bounds:"),
+        ({"bounds": {"max_contributions_per_partition": "auto"}}, "write bounds:"),
+    ],
+)
+def test_what_its_own_clamps_cut_off_is_never_said_to_be_measured(
+    shop: Shop, call: Call, changes: dict[str, Any], words: str
+) -> None:
+    job(shop, rows_of([1.0], [1.0]), **changes)
+    said = call("plan", shop.job)
+    assert said.code == 2
+    assert "cannot be measured" in said.err
+    assert words in said.err
+
+
+def test_limits_name_both_clamps(shop: Shop, call: Call) -> None:
+    job(shop, rows_of([1.0], [1.0]))
+    published(shop, call)
+    limits = json.loads((shop.folder / "out" / "manifest.json").read_text())["stages"][0]["limits"]
+    weight, value = f"{MEAN['weight_column']} (0 to {MOST:g})", f"{MEAN['column']} ({LOW:g} to {HIGH:g})"
+    assert any(weight in words and value in words for words in limits), limits
