@@ -7,7 +7,7 @@ metric elsewhere too, such as in `having`; these differ in more than names.
 
 import collections
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from dp_pipelines.errors import RequestError
@@ -16,7 +16,8 @@ from dp_pipelines.ledger import release_list
 from dp_pipelines.report.key_text import visible
 
 if TYPE_CHECKING:
-    from dp_pipelines.jobs.run.ledger_account import NewCharge
+    from dp_pipelines.jobs.run.ledger_account import ReleasedJob
+    from dp_pipelines.jobs.spec.job_file import Job
 
 Fields = Mapping[Path, str]
 
@@ -33,10 +34,12 @@ class RenamedWords:
     Args:
         request: what has other names.
         hint: the ways that cost nothing, and the one that charges.
+        stage_is_draw: True if another name of a stage alone asks for a new draw, which is charged.
     """
 
     request: str
     hint: str
+    stage_is_draw: bool = False
 
 
 OF_JOB = RenamedWords(
@@ -51,22 +54,31 @@ OF_STATEMENT = RenamedWords(
     hint="keep the names, and rename columns of the published table, which is free; or give --as-new, which charges it",
 )
 
+OF_QUERY = RenamedWords(
+    request="a query",
+    hint="ask for that release by its own name, which is free, and rename columns of its table; or give as_new=True, which "
+    "charges it, as other rows may need",
+    stage_is_draw=True,
+)
 
-def refuse_renamed(charge: "NewCharge", words: RenamedWords = OF_JOB) -> None:
+
+def refuse_renamed(job: "Job", released_jobs: Sequence["ReleasedJob"], words: RenamedWords = OF_JOB) -> None:
     """Refuse a charge for names alone.
 
     Args:
-        charge: what would be charged.
+        job: what would be charged.
+        released_jobs: the jobs of its account that have a release.
         words: what the request is called, and what is advised.
 
     Raises:
         RequestError: a released job differs in names alone.
     """
-    asked = fields_of(charge.request.file.job)
-    for released in charge.released:
-        renamed = names_that_differ(released.fields, asked)
-        if not renamed:
-            continue
+    fields = fields_of(job)
+    differences = [(released, names_that_differ(released.fields, fields)) for released in released_jobs]
+    differences = [(released, renamed) for released, renamed in differences if renamed]
+    if words.stage_is_draw and any(all(len(to_path(old)) == 2 for old, _ in names) for _, names in differences):
+        return
+    for released, renamed in differences:
         listed = ", ".join(f"{visible(old)} -> {visible(new)}" for old, new in renamed[:MOST_NAMED])
         more = f" and {len(renamed) - MOST_NAMED} more" if len(renamed) > MOST_NAMED else ""
         earlier = f"run {release_list.shown_id(released.run_id)!r} of {released.day}"

@@ -264,7 +264,8 @@ def carry_out(
                 if existing:  # by another ledger
                     staging.refuse_existing(target)
                 if frozen is None and not as_new:
-                    renamed_jobs.refuse_renamed(book.new_charge(plan), renamed or renamed_jobs.OF_JOB)
+                    released_jobs = book.new_charge(plan).released
+                    renamed_jobs.refuse_renamed(file.job, released_jobs, renamed or renamed_jobs.OF_JOB)
                 place.refuse_unready()
                 _refuse_unready(engine, request, plan, identity, target, tell)
                 tried = functools.partial(book.tried, admission(request, plan, identity, spare=spare, trial=True))
