@@ -10,6 +10,7 @@ import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from dp_pipelines.accounting.shown_costs import spent_number
 from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs.request.job_fields import Path, fields_of, to_key, to_path
 from dp_pipelines.ledger import release_list
@@ -34,11 +35,15 @@ class RenamedWords:
     Args:
         request: what has other names.
         hint: the ways that cost nothing, and the one that charges.
+        differs: what a note says of a request that is charged although the account has other plans.
+        free: what else the note says is free.
         stage_is_draw: True if another name of a stage alone asks for a new draw, which is charged.
     """
 
     request: str
     hint: str
+    differs: str = "this job differs from earlier ones"
+    free: str = "label, measure, format, title, description and order_by change what readers see for free"
     stage_is_draw: bool = False
 
 
@@ -52,6 +57,8 @@ OF_JOB = RenamedWords(
 OF_STATEMENT = RenamedWords(
     request="a statement",
     hint="keep the names, and rename columns of the published table, which is free; or give --as-new, which charges it",
+    differs="this statement differs from earlier ones, and from jobs,",
+    free="ORDER BY without LIMIT is free, and so are other names of columns in the published table",
 )
 
 OF_QUERY = RenamedWords(
@@ -60,6 +67,17 @@ OF_QUERY = RenamedWords(
     "charges it, as other rows may need",
     stage_is_draw=True,
 )
+
+
+def note_of_charge(epsilon: float, words: RenamedWords = OF_JOB) -> str:
+    """Return a note for a request that is charged although its account has other plans.
+
+    Args:
+        epsilon: what it costs, for all of its runs.
+        words: what the request is called, and what is free.
+    """
+    cost = f"it costs another epsilon {spent_number(epsilon)} for all of its runs"
+    return f"{words.differs} on these data, so {cost}; {words.free}"
 
 
 def refuse_renamed(job: "Job", released_jobs: Sequence["ReleasedJob"], words: RenamedWords = OF_JOB) -> None:

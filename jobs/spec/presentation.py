@@ -228,7 +228,7 @@ def _with_order(stage: Any, described: Mapping[str, Any], name: str, rows: int, 
     keys = ("having", "limit", "order_by") if chosen.get("limit") is not None else ("having", "limit")
     for key in keys:  # with a limit the order says which rows are published
         if getattr(stage, key, None) != chosen.get(key):
-            message = "is not that of the release, so that rows may be missing in it"
+            message = "is not that of the release, of which all published rows are shown"
             hint = f"write it as it was, or filter {name}.parquet, which is free"
             raise RequestError(field=f"stages.{name}.{key}", message=message, hint=hint)
     order = getattr(stage, "order_by", None)

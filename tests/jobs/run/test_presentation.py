@@ -73,7 +73,10 @@ def test_a_page_has_the_words_of_its_job_and_is_made_again_with_others_for_free(
     assert "is of the dataset 'other', and the release of 'shop'" in call("report", "out", "--job", shop.job).err
     shop.write(**shown(limit=2))
     refused = call("report", "out", "--job", shop.job)
-    assert (refused.code, "limit: is not that of the release, so that rows may be missing" in refused.err) == (2, True)
+    assert (
+        refused.code,
+        "limit: is not that of the release, of which all published rows are shown" in refused.err,
+    ) == (2, True)
     assert "is for one folder" in call("report", "out", "out", "--job", shop.job).err
 
 
