@@ -186,5 +186,7 @@ def test_a_statement_that_has_only_other_names_than_a_released_one_is_refused(he
     other = text.replace("count(*)", "count(price)")
     charged_other = call("sql", other, *ASKED, *options, "--output", "three")
     assert charged_other.code == 0
-    assert "note: this statement differs from earlier ones, and from jobs, on these data, so it costs" in charged_other.err
+    assert (
+        "note: this statement differs from earlier ones, and from jobs, on these data, so it costs" in charged_other.err
+    )
     assert "label, measure" not in charged_other.err

@@ -79,6 +79,11 @@ def test_rows_of_another_account_are_said_to_be_refused(shop: Shop, call: Call) 
     ledger.close()
     shop.write(dataset="other")
     assert "a run would be refused: source" in line(call("plan", shop.job))
+    shop.write(dataset="third")
+    said = line(call("plan", shop.job))
+    assert said.startswith("the ledger has no account 'third' yet; a run would be refused: source")
+    assert "belongs to the account 'shop'" in said
+    assert "opens it" not in said
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
@@ -129,6 +134,22 @@ def test_a_plan_opens_the_ledger_once(shop: Shop, call: Call, monkeypatch: pytes
     monkeypatch.setattr(Ledger, "open", classmethod(noted))
     assert line(call("plan", shop.job)).endswith("a run fits")
     assert opened == [str(shop.folder / DEFAULT_NAME)]
+
+
+def test_a_first_job_says_that_its_run_will_be_refused_by_the_account_of_its_files(shop: Shop, call: Call) -> None:
+    assert call("run", shop.job, "--output", shop.folder / "first").code == 0
+    makes = ("init", shop.folder / "data", "--output")
+    rows = call(*makes, shop.folder / "rows.yaml", "--one-row-per-person")
+    assert rows.code == 0
+    assert "a run of it will be refused: the account protects each customer; remove the file" in rows.out
+    assert "call init with --unit customer" in rows.out
+    assert call("run", shop.folder / "rows.yaml", "--output", shop.folder / "rows").code == 2
+    other = call(*makes, shop.folder / "other.yaml", "--unit", "customer", "--dataset", "other")
+    assert "a run of it will be refused: these files belong to the account 'shop'" in other.out
+    assert "write dataset: shop" in other.out
+    fitting = call(*makes, shop.folder / "fitting.yaml", "--unit", "customer")
+    assert "it charges the account 'shop'" in fitting.out
+    assert "refused" not in fitting.out
 
 
 def test_groups_are_of_the_unit_that_the_account_names(shop: Shop, call: Call) -> None:
