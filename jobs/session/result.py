@@ -46,9 +46,10 @@ class ReleaseTable:
         self._published = released_table.read_published(path, stage["partition_by"], released_table.laws_of(stage))
         self._plotted = chart_choices.finest(self._published, stage)
         form_of = presented.read_stage(manifest, name).form_of
-        self._first = released_rows.first_rows(path, stage, form_of=form_of)
+        unit = str(manifest.get("privacy_unit") or "unit")
+        self._first = released_rows.first_rows(path, stage, form_of=form_of, unit=unit)
         self._notes = released_rows.notes_of(manifest, name)
-        self._console_text = _text_of(path, stage, self._notes, form_of)
+        self._console_text = _text_of(path, stage, self._notes, form_of, unit)
 
     @property
     def verdict(self) -> tuple[str, ...]:
@@ -190,9 +191,9 @@ def left_in_words(budget: Mapping[str, SessionBudget]) -> str:
     )
 
 
-def _text_of(path: pathlib.Path, stage: Mapping[str, Any], notes: Sequence[str], form_of: FormOf) -> str:
+def _text_of(path: pathlib.Path, stage: Mapping[str, Any], notes: Sequence[str], form_of: FormOf, unit: str) -> str:
     out = io.StringIO()
-    released_rows.print_stage(path, summary.console(out), stage, notes, form_of=form_of)
+    released_rows.print_stage(path, summary.console(out), stage, notes, form_of=form_of, unit=unit)
     return out.getvalue().rstrip()
 
 

@@ -370,6 +370,7 @@ class Session:
                 fits=cost.within(account.left(""))
                 and (known is not None or block is None or len(block.rounds) < block.runs),
                 plan=appearing_groups.in_units(plan.to_json(), plural(account.words)),
+                unit=account.words,
                 before=session_account.budget_of(account),
                 after=session_account.budget_of(account, cost),
             )
