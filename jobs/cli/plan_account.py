@@ -91,12 +91,15 @@ def _elsewhere(request: Request | None, ledger: "Ledger") -> list[str]:
 
 def _of_first_run(request: Request | None, ledger: "Ledger") -> str:
     """Return what the first run of an account would do: open it, or be refused since its files belong to another account."""
+    opens = "the first run opens it with this job's budget as its cap"
+    if request is None:
+        return opens
     try:
-        for pattern, files in () if request is None else charged_files(request):
+        for pattern, files in charged_files(request):
             ledger.refuse_foreign(request.file.job.dataset, pattern, files)
     except RequestError as error:
         return f"a run would be refused: {error}"
-    return "the first run opens it with this job's budget as its cap"
+    return opens
 
 
 def _on_trial(request: Request, ledger: "Ledger") -> str:

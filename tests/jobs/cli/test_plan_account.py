@@ -162,6 +162,16 @@ def test_groups_are_of_the_unit_that_the_account_names(shop: Shop, call: Call) -
     assert re.search(
         r"half of the groups of \d+ patients appear, one in a thousand of \d+\n", call("plan", shop.job).out
     )
+    chosen: Any = stage(metrics={"visits": {"kind": "count"}})
+    del chosen["bounds"]
+    listed = stage(metrics={"buyers": {"kind": "privacy_id_count"}})
+    shop.write(stages={"chosen": chosen, "listed": listed})
+    text = call("plan", shop.job, "--group", 4).out
+    for words in ("4 patients together", "within 10% from", "rows per patient and partition", "numbers of patients by what"):
+        assert words in text
+    assert re.search(r"shares of patients, within 5 percentage points from [\d,]+ patients on", text)
+    named = re.sub(r"^ (units|rows) .*", "", text, flags=re.MULTILINE)  # metrics of histograms
+    assert not re.search(r"\b(users?|units?)\b", named), named
 
 
 def test_where_the_run_chooses_the_bound_both_ends_of_its_range_are_said(shop: Shop, call: Call) -> None:
