@@ -152,7 +152,7 @@ def first_rows(
         ordered_by=order.by,
         ranked=not order.largest,
         latest=order.latest,
-        said=(*((name, verdict.words) for name, verdict in found.items()), *_chosen(stage, entries)),
+        said=(*((name, verdict.words) for name, verdict in found.items()), *_chosen(stage, entries, unit_name(unit))),
         remark=nothing or verdicts.note(found, stage),
         groups=part.groups if part is not None and part.rows < part.groups else None,
         finest=part.rows if part is not None and finest_rows.is_rollup(stage) else None,
@@ -263,10 +263,16 @@ def shrunk_metrics(manifest: Mapping[str, Any], stage: str) -> tuple[str, ...]:
     return tuple(name for metrics in described for name, entry in metrics.items() if entry.get("shrunk"))
 
 
-def _chosen(stage: Mapping[str, Any], entries: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, str]]:
-    """Return the bounds that this run chose, where the job leaves them to it."""
+def _chosen(stage: Mapping[str, Any], entries: Mapping[str, Mapping[str, Any]], unit: str) -> list[tuple[str, str]]:
+    """Return the bounds that this run chose, where the job leaves them to it.
+
+    Args:
+        stage: its entry in the manifest.
+        entries: those of its metrics.
+        unit: what one privacy unit is called.
+    """
     counted = [
-        f"{count:,} {noun}{'' if count == 1 else 's'} of each unit{where}"
+        f"{count:,} {noun}{'' if count == 1 else 's'} of each {unit}{where}"
         for key, noun, where in (
             ("max_partitions_contributed", "group", ""),
             ("max_contributions_per_partition", "row", " in a group"),

@@ -167,7 +167,12 @@ def test_groups_are_of_the_unit_that_the_account_names(shop: Shop, call: Call) -
     listed = stage(metrics={"buyers": {"kind": "privacy_id_count"}})
     shop.write(stages={"chosen": chosen, "listed": listed})
     text = call("plan", shop.job, "--group", 4).out
-    for words in ("4 patients together", "within 10% from", "rows per patient and partition", "numbers of patients by what"):
+    for words in (
+        "4 patients together",
+        "within 10% from",
+        "rows per patient and partition",
+        "numbers of patients by what",
+    ):
         assert words in text
     assert re.search(r"shares of patients, within 5 percentage points from [\d,]+ patients on", text)
     named = re.sub(r"^ (units|rows) .*", "", text, flags=re.MULTILINE)  # metrics of histograms

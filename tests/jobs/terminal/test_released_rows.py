@@ -101,7 +101,7 @@ def test_a_private_selection_that_published_nothing_says_what_a_group_needs(tmp_
         in said
     )
     rows = released_rows.first_rows(tmp_path / "weekly.parquet", stage, unit="value of customer_id")
-    assert "a group needs about 66 customers. Use" in rows.note
+    assert "a group needs about 66 customers. Use" in rows.remark
 
 
 def test_names_and_words_say_nothing_to_a_terminal(tmp_path: pathlib.Path) -> None:
