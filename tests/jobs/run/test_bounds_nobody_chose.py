@@ -81,7 +81,7 @@ def test_both_bounds_are_chosen_published_and_used(shop: Shop, call: Call, parti
     page = (out / "report.html").read_text(encoding="utf-8")
     assert f"counts in at most {partitions} of these rows; the run chose this bound privately." in page
     assert f"At most {rows} rows of each of" in page
-    assert f"{rows} row{'' if rows == 1 else 's'} of each unit in a group count" in said.out
+    assert f"{rows} row{'' if rows == 1 else 's'} of each customer in a group count" in said.out
 
 
 def test_what_is_cut_off_is_measured_with_the_chosen_bounds_and_not_with_the_largest(
