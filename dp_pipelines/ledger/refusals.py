@@ -29,7 +29,7 @@ def refuse_other(run: Run, asked: str, content: str, window: str) -> None:
     raise RequestError(
         field=f"run {run.run_id!r}",
         message=f"was charged for {what}; one run id stands for one release",
-        hint="give this run another --run-id",
+        hint=f"give this run another --run-id; {release_list.REWRITE} gives a release other files or words for free",
     )
 
 
@@ -52,17 +52,23 @@ def free_round(state: "State", block: PlanBlock, run_id: str, *, spare: bool) ->
     covered = block.spare if spare else block.runs
     kind = f"{covered} {'spare run' if spare else 'run'}{'' if covered == 1 else 's'}"
     kind += f", of them {block.spare} spare" if block.spare and not spare else ""
+    more = f"runs: {regular + 1} instead of {regular} in the budget (sql: --runs {regular + 1})"
+    if spare:
+        more = f"spare: {block.spare + 1} instead of {block.spare} in the budget"
     hint = (
-        f"repeat a --run-id for the same release, or plan anew, which is charged: runs: {regular + 1} in the budget "
-        f"(sql: --runs {regular + 1})"
+        f"repeat a --run-id for the same release; {release_list.REWRITE} gives it other files or words for free; or plan anew, "
+        f"which is charged: {more}"
     )
+    if others and spare:
+        left = "the run" if len(others) == 1 else f"one of the {len(others)} runs"
+        hint = f"leave out --spare to take {left} that the plan has left; else {hint}"
     if others and not spare:
         left = "the spare run" if len(others) == 1 else f"one of the {len(others)} spare runs"
         hint = f"to correct a release, take {left} with --spare; else {hint}"
     raise BudgetError(
         field=f"run {run_id!r}",
         message=f"is one too many: the plan's budget covers {kind}, used by "
-        + release_list.rounds_in_words(state, block),
+        + release_list.rounds_in_words(state, block, spare=spare),
         hint=hint,
     )
 

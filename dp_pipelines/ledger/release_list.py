@@ -20,6 +20,9 @@ from dp_pipelines.ledger.entries import FILTER, Account, Cost, PlanBlock, Run
 if TYPE_CHECKING:
     from dp_pipelines.ledger.state import State
 
+REWRITE = "`dp-pipelines report FOLDER --job JOB --output NEW`"
+"""The command that writes a release with the files and the words of a job file as it is now. It costs nothing."""
+
 NAMED = 5
 """The most releases that a refusal names."""
 
@@ -236,14 +239,16 @@ def shown_id(run_id: str) -> str:
     return f"{run_id[:8]}..." if DERIVED.match(run_id) else run_id
 
 
-def rounds_in_words(state: "State", block: PlanBlock) -> str:
+def rounds_in_words(state: "State", block: PlanBlock, *, spare: bool = False) -> str:
     """Return the runs that hold the rounds of a plan, with their days.
 
     Args:
         state: of the ledger.
         block: the plan.
+        spare: True for those alone that hold rounds for corrections.
     """
-    runs = [state.runs[block.account, block.rounds[number]] for number in sorted(block.rounds)]
+    first = block.runs - block.spare + 1 if spare else 1
+    runs = [state.runs[block.account, block.rounds[number]] for number in sorted(block.rounds) if number >= first]
     named = [f"{run.run_id!r} of {iso_time(run.times['reserved'])[:10]}" for run in runs]
     if len(named) > 2 * NAMED:
         named = [*named[:NAMED], f"{len(named) - 2 * NAMED} more", *named[-NAMED:]]

@@ -72,7 +72,8 @@ class AppearingSizes:
 def add_to(described: dict[str, Any], stage: StagePlan, expected: float | None) -> None:
     """Add to a stage as `plan --json` shows it from which size on its groups appear, and a warning where few will.
 
-    Where the run chooses the bound on partitions, the sizes are those with the smallest and with the largest bound.
+    Where the run chooses the bound on partitions, the sizes are those with the smallest and with the largest bound, and the
+    warning is there if few groups appear with either of them.
 
     Args:
         described: the stage.
@@ -81,10 +82,20 @@ def add_to(described: dict[str, Any], stage: StagePlan, expected: float | None) 
     """
     if (sizes := appearing(stage)) is not None:
         described[SIZES] = sizes.to_json()
-        if warning := sizes.warning(expected):
-            described[WARNING] = warning
     if by_bound := appearing_by_bound(stage):
         described[BY_BOUND] = {str(bound): sizes.to_json() for bound, sizes in by_bound.items()}
+    if (best := _best_of(described)) is not None and (warning := best.warning(expected)):
+        described[WARNING] = warning
+
+
+def _best_of(described: Mapping[str, Any]) -> AppearingSizes | None:
+    """Return the sizes under the bound with which the smallest groups appear; None if no group is selected by its size.
+
+    Args:
+        described: a stage as `plan --json` shows it.
+    """
+    entries = [described[SIZES]] if SIZES in described else described.get(BY_BOUND, {}).values()
+    return min(map(AppearingSizes.from_json, entries), key=lambda sizes: sizes.half, default=None)
 
 
 def in_units(plan: Mapping[str, Any], units: str) -> dict[str, Any]:
@@ -104,13 +115,12 @@ def in_units(plan: Mapping[str, Any], units: str) -> dict[str, Any]:
 def _in_units(stage: Mapping[str, Any], units: str) -> dict[str, Any]:
     new = dict(stage)
     if SIZES in stage:
-        sizes = AppearingSizes.from_json(stage[SIZES])
-        new[SIZES] = sizes.to_json(units)
-        if WARNING in stage:
-            new[WARNING] = sizes.warning(stage[WARNING]["expected"], units)
+        new[SIZES] = AppearingSizes.from_json(stage[SIZES]).to_json(units)
     if BY_BOUND in stage:
         entries = stage[BY_BOUND].items()
         new[BY_BOUND] = {bound: AppearingSizes.from_json(entry).to_json(units) for bound, entry in entries}
+    if WARNING in stage and (best := _best_of(stage)) is not None:
+        new[WARNING] = best.warning(stage[WARNING]["expected"], units)
     return new
 
 

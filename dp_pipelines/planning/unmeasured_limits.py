@@ -24,13 +24,14 @@ WRITTEN = "kept: {share: 0.02, each_metric: true}"
 LATER = "after the release it is another plan, charged anew"
 
 
-def note(query: Query, *, measurable: bool = True, has_ranges: bool = True) -> str:
+def note(query: Query, *, measurable: bool = True, has_ranges: bool = True, units: str = "units") -> str:
     """Return what to say of a stage whose limits are not measured, or not for all metrics; empty if nothing is missing.
 
     Args:
         query: of the stage.
         measurable: whether the rest of the job allows `kept`.
         has_ranges: whether it allows estimates and ranges.
+        units: what several privacy units are called.
 
     >>> from dp_pipelines import ContributionBounds, Kept, PrivacyIdCount, Query
     >>> bounds = ContributionBounds(max_partitions_contributed=8)
@@ -50,17 +51,17 @@ def note(query: Query, *, measurable: bool = True, has_ranges: bool = True) -> s
     low = any(metric.kept_by in ("rows", "units", "sum") for metric in query.metrics.values())
     may_be = "far too low" if low else "far off"
     unknown = f"what the limits cut off is not measured: numbers may be {may_be}, and nothing in the release shows it"
-    ways = [] if not measurable else _ways_out(query)
+    ways = [] if not measurable else _ways_out(query, units)
     if not ways:
         return f"{unknown}; this stage cannot measure it"
     return f"{unknown}; {', or '.join(ways)}; {LATER}"
 
 
-def _ways_out(query: Query) -> list[str]:
-    """Return what a job file may say instead, of what the query allows."""
+def _ways_out(query: Query, units: str) -> list[str]:
+    """Return what a job file may say instead, of what the query allows. Arguments as for `note`."""
     ways = []
     if not query.bounds.auto and _allows(query, bounds=AUTO_BOUNDS):
-        ways.append("leave bounds out, and each run chooses and measures them, given enough units")
+        ways.append(f"leave bounds out, and each run chooses and measures them, given enough {units}")
     if _allows(query, kept=MEASURED):
         ways.append(f"add {WRITTEN}")
     return ways

@@ -233,12 +233,13 @@ WHAT_HELPS = (
 """Advice if no group was large enough, or groups were read in an unintended way."""
 
 
-def nothing_published(stage: Mapping[str, Any], narrowed_by: Sequence[str] = ()) -> str:
+def nothing_published(stage: Mapping[str, Any], narrowed_by: Sequence[str] = (), units: str = "units") -> str:
     """Return the text about a stage that published no partition.
 
     Args:
         stage: its entry in the manifest.
         narrowed_by: the keys of the job that decide which rows are read, in words.
+        units: what several privacy units are called.
 
     >>> nothing_published({}, ["where", "week = 2026-W01"])
     'no group was published. Look also at where and week = 2026-W01: they decide which rows are read, and may leave few'
@@ -255,7 +256,7 @@ def nothing_published(stage: Mapping[str, Any], narrowed_by: Sequence[str] = ())
         rows = f". Look also at {' and '.join(narrowed_by)}: {decide} which rows are read, and may leave few"
     if isinstance(half, bool) or not isinstance(half, int | float) or not 0 < half < 1e18:
         return f"{sentence}{rows}"
-    return f"{sentence}: a group needs about {int(np.ceil(half)):,} units. {WHAT_HELPS}{rows}"
+    return f"{sentence}: a group needs about {int(np.ceil(half)):,} {units}. {WHAT_HELPS}{rows}"
 
 
 def range_of(entry: Mapping[str, Any]) -> tuple[float, float] | None:

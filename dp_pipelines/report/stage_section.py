@@ -166,7 +166,7 @@ def stage_section(
     section["raw"] = any(metric.name.endswith(RAW) for metric in published.in_order) and finest_rows.is_rollup(stage)
     values = sorted((visible(str(key)), text(value)) for key, value in params.items())
     narrowed_by = [OWN_CONDITION, *(f"{key} = {value}" for key, value in values)]
-    section["nothing"] = verdicts.nothing_published(stage, narrowed_by).replace(" units. ", f" {plural(unit)}. ", 1)
+    section["nothing"] = verdicts.nothing_published(stage, narrowed_by, plural(unit))
     section["metrics"] = list(dict.fromkeys(column["name"] for column in section["columns"]))
     section["ranges"] = any(column.get("range") for column in section["columns"])
     section["period"] = _period(published)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from dp_pipelines.accounting.shown_costs import left_number, spent_number
 from dp_pipelines.errors import BudgetError, DpError, LedgerError, RequestError
 from dp_pipelines.jobs.request.request import Request
-from dp_pipelines.jobs.run.charged_elsewhere import charged_elsewhere
+from dp_pipelines.jobs.run.charged_elsewhere import charged_elsewhere, charged_files
 from dp_pipelines.jobs.spec.job_file import JobFile
 from dp_pipelines.ledger import default_places
 
@@ -64,10 +64,8 @@ def _look(dataset: str, place: str, request: Request | None) -> AccountBeside:
         account = ledger.state.accounts.get(dataset)
         if account is None:
             ledger.refuse_answers(dataset)
-            opened = (
-                f"the ledger has no account {dataset!r} yet; the first run opens it with this job's budget as its cap"
-            )
-            return AccountBeside(words="; ".join([opened, *_elsewhere(request, ledger)]))
+            words = f"the ledger has no account {dataset!r} yet; " + _of_first_run(request, ledger)
+            return AccountBeside(words="; ".join([words, *_elsewhere(request, ledger)]))
         if account.window is not None and request is None:
             words = f"{dataset!r}: each window has a budget of its own; give the parameters with --param"
             return AccountBeside(words=words, unit=_unit_of(account))
@@ -89,6 +87,19 @@ def _unit_of(account: "Account") -> str:
 def _elsewhere(request: Request | None, ledger: "Ledger") -> list[str]:
     """Return warnings about other accounts that were charged for the same files; none where the files were not checked."""
     return [] if request is None else charged_elsewhere(request, ledger.state.ledger)
+
+
+def _of_first_run(request: Request | None, ledger: "Ledger") -> str:
+    """Return what the first run of an account would do: open it, or be refused since its files belong to another account."""
+    opens = "the first run opens it with this job's budget as its cap"
+    if request is None:
+        return opens
+    try:
+        for pattern, files in charged_files(request):
+            ledger.refuse_foreign(request.file.job.dataset, pattern, files)
+    except RequestError as error:
+        return f"a run would be refused: {error}"
+    return opens
 
 
 def _on_trial(request: Request, ledger: "Ledger") -> str:

@@ -72,6 +72,13 @@ def write_page(folders: Sequence[str], output: str | None, job: str | None = Non
     """
     target = pathlib.Path(output if output is not None else "report.html" if len(folders) == 1 else "trends.html")
     page_place.refuse_unfit(target)
+    if target.suffix.lower() not in derived_folder.PAGES:
+        name = visible(str(target))
+        message = "is not the name of a page, which ends in .html"
+        hint = (
+            f"write --output {name}.html, --csv {name} for its tables, or add --job JOB for a folder of page and files"
+        )
+        raise RequestError(field=f"--output {name!r}", message=message, hint=hint)
     if job is not None:
         _refuse_several(folders)
     runs = [read_run(pathlib.Path(folder)) for folder in folders]

@@ -41,6 +41,7 @@ class ShownPlan:
         notes: what to say of stages beside their plan, by name.
         of_budget: what to say of the size of the budget.
         spare: how many of the runs are for corrections.
+        unit: the privacy unit of the job, in words.
     """
 
     stages: Mapping[str, Query | TrainModel]
@@ -50,6 +51,7 @@ class ShownPlan:
     notes: Mapping[str, Sequence[str]]
     of_budget: Sequence[str] = ()
     spare: int = 0
+    unit: str = "unit"
 
     def to_json(self) -> dict[str, Any]:
         """Return the plan as JSON values, with what a group of the first size is guaranteed."""
@@ -106,6 +108,7 @@ def planned(file: JobFile, given: Sequence[str], groups: Sequence[int] = (), *, 
         notes=_notes(file, stages, plan),
         of_budget=of_budget,
         spare=file.job.budget.spare,
+        unit=unit_in_words(file.job.unit),
     )
 
 
@@ -152,6 +155,7 @@ def _notes(file: JobFile, stages: Mapping[str, Query | TrainModel], plan: Mappin
             asked,
             measurable=not stage.unit_columns and stage.where is None,
             has_ranges=file.job.join is None and stage.limit is None,
+            units=plural(unit_in_words(file.job.unit)),
         )
         words = [unmeasured, one_row_note.one_row_note(asked, described[name], unit_in_words(file.job.unit))]
         notes[name] = [text for text in words if text]
@@ -184,11 +188,13 @@ def print_plan(
             return
         if above:
             print(above)
+        unit = shown.unit
         if account is not None and account.unit:
-            plan = appearing_groups.in_units(plan, plural(account.unit))
+            unit = account.unit
+            plan = appearing_groups.in_units(plan, plural(unit))
         words = "" if account is None else account.words
         summary.print_plan(
-            plan, sys.stdout, notes=shown.notes, account=words, of_budget=shown.of_budget, spare=shown.spare
+            plan, sys.stdout, notes=shown.notes, account=words, of_budget=shown.of_budget, spare=shown.spare, unit=unit
         )
         if explain:
             summary.print_explanation(plan, sys.stdout)

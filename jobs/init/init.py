@@ -21,6 +21,8 @@ from dp_pipelines.jobs.init.data_files import FirstSource
 from dp_pipelines.jobs.request.request import check
 from dp_pipelines.jobs.spec import csv_arguments, job_file
 from dp_pipelines.ledger import default_places, refusals, sources
+from dp_pipelines.ledger.entries import Account
+from dp_pipelines.query.row_unit import is_row_unit
 
 GENERIC = {
     "data",
@@ -86,11 +88,15 @@ def init(given: argparse.Namespace) -> str:
         sample=given.like,
         header_is_public=given.header_is_public,
     )
-    owner = _owner(source, output) if given.dataset is None else None
-    dataset = owner or (_dataset(source, output) if given.dataset is None else checks.plain(given.dataset, "--dataset"))
+    owner = _owner(source, output)
+    if given.dataset is not None:
+        dataset = checks.plain(given.dataset, "--dataset")
+    else:
+        dataset = _dataset(source, output) if owner is None else owner.name
     name = shlex.quote(given.output)
     text = first_job.text(source, unit, dataset, name)
-    check(job_file.read(text, output, given.output), ())
+    first = job_file.read(text, output, given.output)
+    check(first, ())
     with told_of_disk(output.parent):
         try:
             with output.open("x", encoding="utf-8") as file, _whole_or_not(output):
@@ -100,9 +106,7 @@ def init(given: argparse.Namespace) -> str:
             if reason_of(error):
                 raise
             raise PublishError(f"--output {given.output!r}: cannot be written: {error.strerror}") from None
-    charged = (
-        f"it charges the account {owner!r}, to which these files belong in the ledger beside it\n" if owner else ""
-    )
+    charged = "" if owner is None else _of_owner(owner, first)
     return (
         f"wrote {given.output}: a first job, from names and types alone; read its comments, then:\n{charged}"
         f"  dp-pipelines plan {name}\n"
@@ -120,7 +124,28 @@ def _whole_or_not(path: pathlib.Path) -> Iterator[None]:
         raise
 
 
-def _owner(source: FirstSource, output: pathlib.Path) -> str | None:
+def _of_owner(owner: Account, file: job_file.JobFile) -> str:
+    """Return a line about the account to which the files of a new job belong: what it charges, or why no run will start.
+
+    Args:
+        owner: the account.
+        file: the job.
+    """
+    if file.job.dataset != owner.name:
+        why = f"these files belong to the account {owner.name!r} in the ledger beside it; write dataset: {owner.name}"
+        return f"a run of it will be refused: {why}\n"
+    charged = f"it charges the account {owner.name!r}, to which these files belong in the ledger beside it"
+    if tuple(file.job.unit) == owner.unit:
+        return f"{charged}\n"
+    units = " ".join(f"--unit {shlex.quote(name)}" for name in owner.unit)
+    again = "--one-row-per-person" if is_row_unit(owner.unit) else units
+    return (
+        f"{charged},\nbut a run of it will be refused: the account protects each {owner.words}; remove the file, and "
+        f"call init with {again}\n"
+    )
+
+
+def _owner(source: FirstSource, output: pathlib.Path) -> Account | None:
     """Return the account to which these files belong in the ledger beside a job; None without one, or if it cannot be read."""
     from dp_pipelines.ledger.ledger import Ledger  # loads SQLAlchemy
     from dp_pipelines.ledger.patience import A_MOMENT, Patience
@@ -131,7 +156,8 @@ def _owner(source: FirstSource, output: pathlib.Path) -> str | None:
     pattern = sources.covering(sources.absolute(source.pattern, str(output.resolve().parent)), source.files)
     try:
         with contextlib.closing(Ledger.open(place, patience=Patience(locked=A_MOMENT))) as ledger:
-            return refusals.owner(ledger.state.owners, pattern, source.files)
+            name = refusals.owner(ledger.state.owners, pattern, source.files)
+            return None if name is None else ledger.state.accounts.get(name)
     except (RequestError, LedgerError):  # `plan` and `run` say what is wrong with it
         return None
 

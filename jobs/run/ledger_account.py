@@ -10,7 +10,7 @@ import dataclasses
 import pathlib
 import shlex
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dp_pipelines.accounting.shown_costs import spent_number
 from dp_pipelines.errors import RequestError
@@ -24,6 +24,9 @@ from dp_pipelines.ledger.ledger import DEFAULT_NAME, Ledger
 from dp_pipelines.ledger.patience import A_MINUTE, Patience
 from dp_pipelines.planning.plan import Plan
 from dp_pipelines.release.manifest import unit_in_words
+
+if TYPE_CHECKING:
+    from dp_pipelines.ledger.state import State
 
 WHAT_THEN = 'docs/schedule.md says what then ("When the runs are used up")'
 """Where a user reads what to do."""
@@ -66,6 +69,22 @@ class NewCharge:
     opens_account: bool
     repeats: str = ""
     elsewhere: tuple[str, ...] = ()
+
+
+def released_jobs(state: "State", account: str, window: str) -> tuple[ReleasedJob, ...]:
+    """Return the jobs of an account that have a release, one for each plan, the newest first.
+
+    Args:
+        state: of the ledger.
+        account, window: their names; the window is empty where the account has none.
+    """
+    released = dict[str, ReleasedJob]()
+    for run in reversed(list(state.runs_of(account))):
+        block = state.plans[account, run.window, run.plan]
+        if run.committed and run.window == window and run.plan not in released and block.job_fields:
+            day = release_list.time_of_draw(run)[:10]
+            released[run.plan] = ReleasedJob(run_id=run.run_id, day=day, fields=block.job_fields)
+    return tuple(released.values())
 
 
 class Book:
@@ -151,17 +170,11 @@ class Book:
             return NewCharge(
                 request=self._request, plan=plan, released=(), left=None, opens_account=True, elsewhere=elsewhere
             )
-        state, released = self._ledger.state, dict[str, ReleasedJob]()
-        for run in reversed(list(state.runs_of(name))):
-            block = state.plans[name, run.window, run.plan]
-            if run.committed and run.window == window and run.plan not in released and block.job_fields:
-                day = release_list.time_of_draw(run)[:10]
-                released[run.plan] = ReleasedJob(run_id=run.run_id, day=day, fields=block.job_fields)
         left = account.left(window)
         return NewCharge(
             request=self._request,
             plan=plan,
-            released=tuple(released.values()),
+            released=released_jobs(self._ledger.state, name, window),
             left=None if account.rule == FILTER else (units.epsilon_of(left.epsilon), units.delta_of(left.delta)),
             opens_account=False,
             repeats=repeats,

@@ -7,16 +7,18 @@ metric elsewhere too, such as in `having`; these differ in more than names.
 
 import collections
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from dp_pipelines.accounting.shown_costs import spent_number
 from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs.request.job_fields import Path, fields_of, to_key, to_path
 from dp_pipelines.ledger import release_list
 from dp_pipelines.report.key_text import visible
 
 if TYPE_CHECKING:
-    from dp_pipelines.jobs.run.ledger_account import NewCharge
+    from dp_pipelines.jobs.run.ledger_account import ReleasedJob
+    from dp_pipelines.jobs.spec.job_file import Job
 
 Fields = Mapping[Path, str]
 
@@ -33,10 +35,16 @@ class RenamedWords:
     Args:
         request: what has other names.
         hint: the ways that cost nothing, and the one that charges.
+        differs: what a note says of a request that is charged although the account has other plans.
+        free: what else the note says is free.
+        stage_is_draw: True if another name of a stage alone asks for a new draw, which is charged.
     """
 
     request: str
     hint: str
+    differs: str = "this job differs from earlier ones"
+    free: str = "label, measure, format, title, description and order_by change what readers see for free"
+    stage_is_draw: bool = False
 
 
 OF_JOB = RenamedWords(
@@ -49,24 +57,46 @@ OF_JOB = RenamedWords(
 OF_STATEMENT = RenamedWords(
     request="a statement",
     hint="keep the names, and rename columns of the published table, which is free; or give --as-new, which charges it",
+    differs="this statement differs from earlier ones, and from jobs,",
+    free="ORDER BY without LIMIT is free, and so are other names of columns in the published table",
+)
+
+OF_QUERY = RenamedWords(
+    request="a query",
+    hint="ask for that release by its own name, which is free, and rename columns of its table; or give as_new=True, which "
+    "charges it, as other rows may need",
+    stage_is_draw=True,
 )
 
 
-def refuse_renamed(charge: "NewCharge", words: RenamedWords = OF_JOB) -> None:
+def note_of_charge(epsilon: float, words: RenamedWords = OF_JOB) -> str:
+    """Return a note for a request that is charged although its account has other plans.
+
+    Args:
+        epsilon: what it costs, for all of its runs.
+        words: what the request is called, and what is free.
+    """
+    cost = f"it costs another epsilon {spent_number(epsilon)} for all of its runs"
+    return f"{words.differs} on these data, so {cost}; {words.free}"
+
+
+def refuse_renamed(job: "Job", released_jobs: Sequence["ReleasedJob"], words: RenamedWords = OF_JOB) -> None:
     """Refuse a charge for names alone.
 
     Args:
-        charge: what would be charged.
+        job: what would be charged.
+        released_jobs: the jobs of its account that have a release.
         words: what the request is called, and what is advised.
 
     Raises:
         RequestError: a released job differs in names alone.
     """
-    asked = fields_of(charge.request.file.job)
-    for released in charge.released:
-        renamed = names_that_differ(released.fields, asked)
-        if not renamed:
-            continue
+    fields = fields_of(job)
+    differences = [(released, names_that_differ(released.fields, fields)) for released in released_jobs]
+    differences = [(released, renamed) for released, renamed in differences if renamed]
+    if words.stage_is_draw and any(all(len(to_path(old)) == 2 for old, _ in names) for _, names in differences):
+        return
+    for released, renamed in differences:
         listed = ", ".join(f"{visible(old)} -> {visible(new)}" for old, new in renamed[:MOST_NAMED])
         more = f" and {len(renamed) - MOST_NAMED} more" if len(renamed) > MOST_NAMED else ""
         earlier = f"run {release_list.shown_id(released.run_id)!r} of {released.day}"

@@ -17,7 +17,6 @@ import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
-from dp_pipelines.accounting.shown_costs import spent_number
 from dp_pipelines.disk_errors import reason_of, refuse_full, remedy_of
 from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs.outputs.release_place import ReleasePlace, at_place
@@ -247,12 +246,6 @@ def carry_out(
                 plan = plan_of(file, request.stages, frozen)
             else:
                 plan = planned if planned is not None else cached_plan(file, request.stages, request.asked)
-            if frozen is None and book.others():
-                tell(
-                    "this job differs from earlier ones on these data, so it costs another epsilon "
-                    f"{spent_number(plan.accounted['epsilon'])} for all of its runs; label, measure, format, title, "
-                    "description and order_by change what readers see for free"
-                )
             identity = run_id or identity_of(plan, request)
             release_at(target, identity, file.job.dataset, plan.digest, request.content)
             production = produced(request, plan, identity, engine, progress)
@@ -264,9 +257,12 @@ def carry_out(
                 if existing:  # by another ledger
                     staging.refuse_existing(target)
                 if frozen is None and not as_new:
-                    renamed_jobs.refuse_renamed(book.new_charge(plan), renamed or renamed_jobs.OF_JOB)
+                    released_jobs = book.new_charge(plan).released
+                    renamed_jobs.refuse_renamed(file.job, released_jobs, renamed or renamed_jobs.OF_JOB)
                 place.refuse_unready()
                 _refuse_unready(engine, request, plan, identity, target, tell)
+                if frozen is None and book.others():
+                    tell(renamed_jobs.note_of_charge(plan.accounted["epsilon"], renamed or renamed_jobs.OF_JOB))
                 tried = functools.partial(book.tried, admission(request, plan, identity, spare=spare, trial=True))
                 production.prepare(book.next_round(identity, spare=spare), tried, book.known_as)
                 repeats = "" if spare else book.repeats(identity)

@@ -29,7 +29,9 @@ def release_at(target: pathlib.Path, run_id: str, dataset: str, plan: str, job: 
     """
     if not os.path.lexists(target):
         return None
-    content = manifest.read_manifest(target) or manifest.read_estimates(target)
+    content = manifest.read_manifest(target)
+    free = "" if content is None else f"; {release_list.REWRITE} gives that release other files or words for free"
+    content = content or manifest.read_estimates(target)
     if content is None:
         staging.refuse_existing(target)
         raise AssertionError("it exists")
@@ -37,10 +39,12 @@ def release_at(target: pathlib.Path, run_id: str, dataset: str, plan: str, job: 
     if content.get("run_id") != run_id or content.get("dataset") != dataset:
         name = visible(release_list.shown_id(str(content.get("run_id"))))
         message = f"holds another run's release, of run {name!r}{_drawn_on(content)}"
-        raise RequestError(field=field, message=message, hint="choose a new folder")
+        raise RequestError(field=field, message=message, hint=f"choose a new folder{free}")
     if content.get("plan") != plan or content.get("job") != job:
         message = f"holds the release of run {run_id!r} of another job, plan, parameters or snapshot of a table"
-        raise RequestError(field=field, message=message, hint="give this run another --run-id and another folder")
+        raise RequestError(
+            field=field, message=message, hint=f"give this run another --run-id and another folder{free}"
+        )
     return content
 
 

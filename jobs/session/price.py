@@ -27,6 +27,7 @@ class Price:
         plan: what `dp-pipelines plan --json` would print: noise, thresholds, costs.
         before: `cap`, `spent` and `left` of the account.
         after: the same once it is charged.
+        unit: the privacy unit of the account, in words.
     """
 
     name: str
@@ -36,6 +37,7 @@ class Price:
     plan: Mapping[str, Any] = dataclasses.field(repr=False)
     before: Mapping[str, SessionBudget]
     after: Mapping[str, SessionBudget]
+    unit: str = "unit"
 
     @property
     def epsilon(self) -> float:
@@ -50,7 +52,7 @@ class Price:
     def __repr__(self) -> str:
         """Noise and thresholds, then the cost."""
         out = io.StringIO()
-        summary.print_plan(self.plan, out)
+        summary.print_plan(self.plan, out, unit=self.unit)
         return f"{out.getvalue().rstrip()}\n{self._told()}"
 
     @property

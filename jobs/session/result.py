@@ -21,7 +21,8 @@ from dp_pipelines.jobs.session.session_account import SessionBudget
 from dp_pipelines.jobs.terminal import released_rows, summary
 from dp_pipelines.release import verdicts
 from dp_pipelines.report import chart_choices, released_table
-from dp_pipelines.report.words import arm_verdicts
+from dp_pipelines.report.words import arm_verdicts, presented
+from dp_pipelines.report.words.number_format import FormOf
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -44,9 +45,11 @@ class ReleaseTable:
         self._compared: object = stage.get("compare")
         self._published = released_table.read_published(path, stage["partition_by"], released_table.laws_of(stage))
         self._plotted = chart_choices.finest(self._published, stage)
-        self._first = released_rows.first_rows(path, stage)
+        form_of = presented.read_stage(manifest, name).form_of
+        unit = str(manifest.get("privacy_unit") or "unit")
+        self._first = released_rows.first_rows(path, stage, form_of=form_of, unit=unit)
         self._notes = released_rows.notes_of(manifest, name)
-        self._console_text = _text_of(path, stage, self._notes)
+        self._console_text = _text_of(path, stage, self._notes, form_of, unit)
 
     @property
     def verdict(self) -> tuple[str, ...]:
@@ -188,9 +191,9 @@ def left_in_words(budget: Mapping[str, SessionBudget]) -> str:
     )
 
 
-def _text_of(path: pathlib.Path, stage: Mapping[str, Any], notes: Sequence[str]) -> str:
+def _text_of(path: pathlib.Path, stage: Mapping[str, Any], notes: Sequence[str], form_of: FormOf, unit: str) -> str:
     out = io.StringIO()
-    released_rows.print_stage(path, summary.console(out), stage, notes)
+    released_rows.print_stage(path, summary.console(out), stage, notes, form_of=form_of, unit=unit)
     return out.getvalue().rstrip()
 
 

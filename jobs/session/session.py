@@ -22,7 +22,7 @@ from markupsafe import escape
 from dp_pipelines import checks
 from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs.request.request import Request, check
-from dp_pipelines.jobs.run import run
+from dp_pipelines.jobs.run import ledger_account, renamed_jobs, run
 from dp_pipelines.jobs.session import session_account
 from dp_pipelines.jobs.session.call_arguments import folder_name, given_query, pattern_of, refuse_unit
 from dp_pipelines.jobs.session.price import Price
@@ -199,6 +199,7 @@ class Session:
         order_by: str | Sequence[str] | None = None,
         limit: int | None = None,
         show: bool = True,
+        as_new: bool = False,
         **asked: Any,
     ) -> Release:
         """Release a query: its cost is printed, the ledger reserves it, then rows are read.
@@ -217,6 +218,8 @@ class Session:
             order_by: released columns by which rows are printed, as in job files: `"orders desc"`; tables stay sorted by key.
             limit: how many rows are published: the first by `order_by`, which it needs.
             show: whether cost and warnings are printed before, in a line each; of a stored release there are none to print.
+            as_new: True to charge a query that has only other names of metrics than a released one. Another name of the query
+                with the same metrics is a new draw and needs no such permission.
             asked: `partition_by`, `bounds`, `metrics`, `partitions`, `row_id`, `top`, `best`.
 
         Raises:
@@ -231,7 +234,7 @@ class Session:
             raise RequestError(field="name", message=message, hint='write e.g. query("orders-by-region", ...)')
         shown = {"having": having, "order_by": order_by, "limit": limit}
         job = self._asked(query, name, where, columns, shown, asked)
-        return self._released(name, self._planned(name, epsilon, delta, job), show)
+        return self._released(name, self._planned(name, epsilon, delta, job, as_new=as_new), show)
 
     def sql(
         self,
@@ -245,6 +248,7 @@ class Session:
         settings: Mapping[str, Mapping[str, Any]] | None = None,
         partitions: PrivatePartitions | PublicPartitions | None = None,
         show: bool = True,
+        as_new: bool = False,
     ) -> Release:
         """Release the answer to a SELECT statement: the same as the query that it stands for, under the same name.
 
@@ -258,6 +262,7 @@ class Session:
             settings: what a statement cannot say of a metric, by its name: `{"price": {"nullable": False}}`.
             partitions: as of a `Query`.
             show: whether cost and warnings are printed before.
+            as_new: as for `query`.
 
         Raises:
             RequestError: it is wrong by public facts; nothing is spent. With the place in the statement.
@@ -278,7 +283,8 @@ class Session:
                 partitions=partitions,
             )  # fmt: skip
 
-        return self._released(name, self._planned(name, cost["epsilon"], cost["delta"], job), show)
+        planned = self._planned(name, cost["epsilon"], cost["delta"], job, as_new=as_new)
+        return self._released(name, planned, show)
 
     def _released(self, name: str, planned: _Planned, show: bool) -> Release:
         """The release of what is planned, made now or before."""
@@ -320,7 +326,13 @@ class Session:
         return job
 
     def _planned(
-        self, name: str | None, epsilon: float, delta: float | None, job: Callable[[float, float], JobFile]
+        self,
+        name: str | None,
+        epsilon: float,
+        delta: float | None,
+        job: Callable[[float, float], JobFile],
+        *,
+        as_new: bool = True,
     ) -> _Planned:
         if name is not None and not NAME.match(name):
             message = "must be 1 to 100 letters, digits and signs of _.- and start with a letter or digit"
@@ -342,6 +354,9 @@ class Session:
                     hint="give this query a name of its own, or ask exactly as before to have that release again",
                 )
             block = None if name is None else ledger.block(self._dataset, "", request.asked)
+            if known is None and block is None and not as_new:
+                released = ledger_account.released_jobs(ledger.state, self._dataset, "")
+                renamed_jobs.refuse_renamed(file.job, released, renamed_jobs.OF_QUERY)
             plan = run.plan_of(file, request.stages, None if block is None else block.body["frozen"])
             cost = Cost()
             if known is None:
@@ -355,6 +370,7 @@ class Session:
                 fits=cost.within(account.left(""))
                 and (known is not None or block is None or len(block.rounds) < block.runs),
                 plan=appearing_groups.in_units(plan.to_json(), plural(account.words)),
+                unit=account.words,
                 before=session_account.budget_of(account),
                 after=session_account.budget_of(account, cost),
             )

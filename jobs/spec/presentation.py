@@ -4,7 +4,7 @@ In: keys of a job file. Out: types of these keys, what a manifest says of them, 
 a plan or of what a run id fixes, so that a released page can be made again with other words. Not covered: the page.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import AfterValidator, Field
@@ -143,7 +143,12 @@ def difference(job: "Job", content: Mapping[str, Any]) -> str:
     orders = {name: getattr(stage, "order_by", None) or [] for name, stage in job.stages.items()}
     said, stored = (_dropped(one, (CSV,)) for one in (of_job(job), content.get(ENTRY, {})))
     formulas = [_formulas_in(entry) for entry in (said, stored)]
-    found = ["other titles or names"] if _without_formulas(said) != _without_formulas(stored) else []
+    words, forms = (
+        [dict(_texts(_without_formulas(entry), formats=formats)) for entry in (said, stored)]
+        for formats in (False, True)
+    )
+    found = ["other titles or names"] if words[0] != words[1] else []
+    found += ["other formats of numbers"] if forms[0] != forms[1] else []
     found += ["other computed numbers"] if formulas[0] != formulas[1] else []
     found += ["rows in another order"] if any(orders.get(name, []) != shown[name] for name in shown) else []
     return " and ".join(found)
@@ -162,6 +167,23 @@ def other_csv(job: "Job", content: Mapping[str, Any]) -> bool:
 def _formulas_in(entry: Mapping[str, Any]) -> dict[str, Any]:
     """Return the formulas of an entry of a manifest, by stage."""
     return {name: stage[DERIVED] for name, stage in entry.get("stages", {}).items() if DERIVED in stage}
+
+
+def _texts(
+    entry: Mapping[str, Any], path: tuple[str, ...] = (), *, formats: bool
+) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Yield the formats of numbers in an entry of a manifest, or its other texts, each with its path.
+
+    Args:
+        entry: without formulas.
+        path: of the entry.
+        formats: True for formats alone, False for all other texts.
+    """
+    for key, value in entry.items():
+        if isinstance(value, Mapping):
+            yield from _texts(value, (*path, key), formats=formats)
+        elif (key == "format") == formats:
+            yield (*path, key), value
 
 
 def _without_formulas(entry: Mapping[str, Any]) -> dict[str, Any]:
@@ -206,7 +228,7 @@ def _with_order(stage: Any, described: Mapping[str, Any], name: str, rows: int, 
     keys = ("having", "limit", "order_by") if chosen.get("limit") is not None else ("having", "limit")
     for key in keys:  # with a limit the order says which rows are published
         if getattr(stage, key, None) != chosen.get(key):
-            message = "is not that of the release, so that rows may be missing in it"
+            message = "is not that of the release, of which all published rows are shown"
             hint = f"write it as it was, or filter {name}.parquet, which is free"
             raise RequestError(field=f"stages.{name}.{key}", message=message, hint=hint)
     order = getattr(stage, "order_by", None)

@@ -26,7 +26,7 @@ from dp_pipelines.report.numbers import with_error_bar
 from dp_pipelines.report.released_table import OTHER_KEYS, Codes, Floats, Key, Lists, Numbers, Published
 from dp_pipelines.report.words import arm_verdicts
 from dp_pipelines.report.words.number_format import FormOf, NumberFormat
-from dp_pipelines.report.words.unit_name import unit_name
+from dp_pipelines.report.words.unit_name import plural, unit_name
 
 FIRST_ROWS = 10
 FIRST_OF_LIST = 3
@@ -101,6 +101,7 @@ def first_rows(
     stage: Mapping[str, Any],
     narrowed_by: Sequence[str] = (),
     form_of: FormOf = lambda name: None,
+    unit: str = "unit",
 ) -> FirstRows:
     """The first rows of a published Parquet file.
 
@@ -109,6 +110,7 @@ def first_rows(
         stage: its entry in the manifest; {} where there is none.
         narrowed_by: what in the job decides which rows are read, in words.
         form_of: how the numbers of each metric are written.
+        unit: the privacy unit as the manifest has it.
     """
     published = released_table.read_published(path, partition_by_of(stage), released_table.laws_of(stage))
     entries = {name: entry for name, entry in _mapping(stage.get("metrics")).items() if isinstance(entry, Mapping)}
@@ -141,7 +143,7 @@ def first_rows(
             columns.append(computed.ranges)
             headings.append(f"{computed.name}, {range_text.HEADING}")
     found = verdicts.told(published.table, stage)
-    nothing = verdicts.nothing_published(stage, narrowed_by) if published.table.num_rows == 0 else ""
+    nothing = verdicts.nothing_published(stage, narrowed_by, plural(unit)) if published.table.num_rows == 0 else ""
     return FirstRows(
         keys=tuple(key.name for key in published.keys),
         metrics=tuple(headings),
@@ -150,7 +152,7 @@ def first_rows(
         ordered_by=order.by,
         ranked=not order.largest,
         latest=order.latest,
-        said=(*((name, verdict.words) for name, verdict in found.items()), *_chosen(stage, entries)),
+        said=(*((name, verdict.words) for name, verdict in found.items()), *_chosen(stage, entries, unit_name(unit))),
         remark=nothing or verdicts.note(found, stage),
         groups=part.groups if part is not None and part.rows < part.groups else None,
         finest=part.rows if part is not None and finest_rows.is_rollup(stage) else None,
@@ -172,9 +174,10 @@ def print_stage(
     notes: Sequence[str] = (),
     narrowed_by: Sequence[str] = (),
     form_of: FormOf = lambda name: None,
+    unit: str = "unit",
 ) -> None:
     """The first rows of a published Parquet file, as a table. Arguments as for `first_rows`; `notes` stand below it."""
-    rows = first_rows(path, stage, narrowed_by, form_of)
+    rows = first_rows(path, stage, narrowed_by, form_of, unit)
     out.print(f"[bold]{escape(path.stem)}[/bold] · {rows.title}")
     if rows.is_total and rows.cells:
         table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 1, 0, 2))
@@ -260,10 +263,16 @@ def shrunk_metrics(manifest: Mapping[str, Any], stage: str) -> tuple[str, ...]:
     return tuple(name for metrics in described for name, entry in metrics.items() if entry.get("shrunk"))
 
 
-def _chosen(stage: Mapping[str, Any], entries: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, str]]:
-    """Return the bounds that this run chose, where the job leaves them to it."""
+def _chosen(stage: Mapping[str, Any], entries: Mapping[str, Mapping[str, Any]], unit: str) -> list[tuple[str, str]]:
+    """Return the bounds that this run chose, where the job leaves them to it.
+
+    Args:
+        stage: its entry in the manifest.
+        entries: those of its metrics.
+        unit: what one privacy unit is called.
+    """
     counted = [
-        f"{count:,} {noun}{'' if count == 1 else 's'} of each unit{where}"
+        f"{count:,} {noun}{'' if count == 1 else 's'} of each {unit}{where}"
         for key, noun, where in (
             ("max_partitions_contributed", "group", ""),
             ("max_contributions_per_partition", "row", " in a group"),

@@ -32,7 +32,7 @@ from dp_pipelines.planning import appearing_groups, power
 from dp_pipelines.query.row_unit import ROW
 from dp_pipelines.report.compare_text import hidden_tables
 from dp_pipelines.report.words import presented
-from dp_pipelines.report.words.unit_name import unit_name
+from dp_pipelines.report.words.unit_name import counted_in, plural, unit_name
 
 if TYPE_CHECKING:
     from dp_pipelines.planning.plan import Plan
@@ -65,7 +65,7 @@ def warnings_of(plan: Mapping[str, Any]) -> list[str]:
 
 def print_plan(
     plan: Mapping[str, Any], stream: TextIO, *, notes: Mapping[str, Sequence[str]] = FrozenMapping({}), account: str = "",
-    of_budget: Sequence[str] = (), spare: int = 0,
+    of_budget: Sequence[str] = (), spare: int = 0, unit: str = "unit",
 ) -> None:  # fmt: skip
     """A plan as `dp-pipelines plan` shows it.
 
@@ -76,8 +76,9 @@ def print_plan(
         account: what the account has left, in words.
         of_budget: what to say of the size of the budget.
         spare: how many of the runs are for corrections.
+        unit: the privacy unit, as `unit_in_words` gives it.
     """
-    out = console(stream)
+    out, one_unit, units = console(stream), unit_name(unit), plural(unit)
     runs = plan.get("runs", 1)
     spent, one = plan["accounted"], plan["accounted_one_run"]
     out.print(
@@ -99,7 +100,7 @@ def print_plan(
             "times its noise (except for noise that a metric fixes with stddev)"
         )
     if "group" in plan:
-        out.print(_of_group(plan["group"]))
+        out.print(_of_group(plan["group"], units))
     for words in plan.get("parties", {}).get("words", []):
         out.print(f"parties    {escape(shown(words))}")
     if account:
@@ -109,7 +110,7 @@ def print_plan(
         share = f" · share {stage['share']:.0%}" if len(plan["stages"]) > 1 and "share" in stage else ""
         out.print(f"[bold]{escape(stage['name'])}[/bold]{share}")
         if stage.get("kept"):
-            out.print(f"  {_kept(stage['kept'])}")
+            out.print(f"  {_kept(stage['kept'], units)}")
             continue
         if stage.get("compare"):
             for line in power.in_words(stage["compare"]):
@@ -117,7 +118,7 @@ def print_plan(
             continue
         if stage["metrics"]:
             out.print(_metrics(stage["metrics"]))
-            _print_usefulness(stage, out)
+            _print_usefulness(stage, out, units)
         for sentence in stage.get("limits", []):
             out.print(f"  {escape(shown(sentence))}")
         for note in notes.get(stage["name"], ()):
@@ -130,7 +131,7 @@ def print_plan(
             continue
         # Histograms by which a run chooses bounds are of no group that anyone asked for.
         if not stage.get("histograms_of"):
-            out.print("  " + (_sums(stage) if "noise_multiplier" in stage else _selection(stage)))
+            out.print("  " + (_sums(stage) if "noise_multiplier" in stage else _selection(stage, units)))
         if stage.get("mostly_missing"):
             out.print(f"  [bold]warning:[/bold] {escape(shown(stage['mostly_missing']['words']))}")
         if stage.get("candidate"):
@@ -149,14 +150,19 @@ def print_plan(
                 out.print(f"  {escape(shown(stage[told]['words']))}")
         if stage.get("partition_candidates"):
             listed = ", ".join(str(candidate) for candidate in stage["partition_candidates"])
-            out.print(f"  partitions per unit: at most {listed}; each run chooses one, which sets noise and thresholds")
+            out.print(
+                f"  partitions per {escape(one_unit)}: at most {listed}; each run chooses one, which sets noise and thresholds"
+            )
         if stage.get("row_candidates"):
             listed = ", ".join(str(candidate) for candidate in stage["row_candidates"])
-            out.print(f"  rows per unit and partition: at most {listed}; each run chooses one, which sets noise")
+            out.print(
+                f"  rows per {escape(one_unit)} and partition: at most {listed}; each run chooses one, which sets noise"
+            )
         if stage.get("units_by_size"):
             counts = stage["units_by_size"]
             out.print(
-                f"  numbers of units by what they have, by which the run chooses the limits of {escape(shown(counts['of']))}: "
+                f"  numbers of {escape(units)} by what they have, by which the run chooses the limits of "
+                f"{escape(shown(counts['of']))}: "
                 f"numbers from {counts['units_seen_from']:,} on stand out of the noise; where none does, limits are the smallest"
             )
         if stage.get("noise_of_others_without") is not None:
@@ -224,15 +230,15 @@ def _for_runs(runs: int, spare: int = 0) -> str:
     return f" for all {runs} runs together{f', of them {spare} spare' if spare else ''}" if runs > 1 else ""
 
 
-def _of_group(group: Mapping[str, Any]) -> str:
-    """What several units together are guaranteed.
+def _of_group(group: Mapping[str, Any], units: str = "units") -> str:
+    """Return what several units together are guaranteed.
 
     >>> _of_group({"units": 4, "epsilon": 4.5871, "delta": 1e-6})
     'group      4 units together: epsilon 4.588, delta 1e-06'
     >>> _of_group({"units": 100, "epsilon": 100.0, "delta": 1.0})
     'group      100 units together have no useful guarantee under this plan'
     """
-    together = f"group      {group['units']} units together"
+    together = f"group      {group['units']} {escape(units)} together"
     if group["epsilon"] is None or group["delta"] >= USELESS_DELTA:
         return f"{together} have no useful guarantee under this plan"
     return f"{together}: epsilon {spent_number(group['epsilon'])}, delta {spent_number(group['delta'])}"
@@ -274,7 +280,7 @@ def _metrics(metrics: Mapping[str, Mapping[str, Any]]) -> Table:
     return table
 
 
-def _print_usefulness(stage: Mapping[str, Any], out: Console) -> None:
+def _print_usefulness(stage: Mapping[str, Any], out: Console, units: str) -> None:
     """Print from which size of a group on each number is good; where the run chooses bounds, the noise with some of them."""
     metrics: Mapping[str, Mapping[str, Any]] = stage["metrics"]
     good = [(name, one["words"]) for name, metric in metrics.items() for one in metric.get("good_from", [])]
@@ -289,7 +295,7 @@ def _print_usefulness(stage: Mapping[str, Any], out: Console) -> None:
         if lines:
             out.print(f"  {heading}")
         for name, words in lines:
-            out.print(f"    {escape(shown(name))}: {escape(words)}")
+            out.print(f"    {escape(shown(name))}: {escape(counted_in(words, units))}")
 
 
 def _example(stage: Mapping[str, Any], metric: Mapping[str, Any]) -> str:
@@ -409,11 +415,11 @@ def _correlated(stage: Mapping[str, Any]) -> str:
     )
 
 
-def _kept(kept: Mapping[str, Any]) -> str:
-    """Describes the stage that says what the limits of another one keep."""
+def _kept(kept: Mapping[str, Any], units: str) -> str:
+    """Describe the stage that says what the limits of another one keep."""
     return (
-        f"what the limits of {escape(shown(kept['of']))} cut off: shares of units, within 5 percentage points from "
-        f"{math.ceil(kept['units_within_5_percent']):,} units on"
+        f"what the limits of {escape(shown(kept['of']))} cut off: shares of {escape(units)}, within 5 percentage points "
+        f"from {math.ceil(kept['units_within_5_percent']):,} {escape(units)} on"
     )
 
 
@@ -428,7 +434,7 @@ def _multiple_of(metric: Mapping[str, Any]) -> str:
     return " and ".join([escape(str(metric["clamp"]["noise_grows_with"])), *parts])
 
 
-def _selection(stage: Mapping[str, Any]) -> str:
+def _selection(stage: Mapping[str, Any], units: str) -> str:
     selection: Mapping[str, Any] = stage.get("selection") or {}
     strategy = str(selection.get("strategy", "")).replace("_", " ")
     if selection.get("total"):
@@ -452,7 +458,7 @@ def _selection(stage: Mapping[str, Any]) -> str:
         each = (f"{sizes['words']} if the run chooses {bound}" for bound, sizes in by_bound.items())
         text += f"; {escape('; '.join(each))} as the bound on partitions"
     elif selection.get("half_keep_users") is not None:
-        text += f"; half of the groups of {number(math.ceil(selection['half_keep_users']))} users appear"
+        text += f"; half of the groups of {number(math.ceil(selection['half_keep_users']))} {escape(units)} appear"
     if (selection.get("min_users") or 0) > 1:
         text += f", none of fewer than {selection['min_users']}"
     return text
@@ -475,6 +481,7 @@ def print_release(
     out = console(stream)
     manifest = read_manifest(folder) or read_made_up(folder) or {}
     made_up = manifest.get("synthetic") or {}
+    unit = str(manifest.get("privacy_unit") or "")
     of_totals = [str(made_up["totals"])] if "totals" in made_up else []
     if made_up:
         out.print(f"[bold]{escape(str(made_up.get('words')).upper())}[/bold]")
@@ -493,10 +500,10 @@ def print_release(
     for stage in sorted(stages, key=lambda name: declared.index(name) if name in entries else len(declared)):
         table = folder / f"{stage}.parquet"
         notes, form_of = [*of_totals, *notes_of(manifest, stage)], presented.read_stage(manifest, stage).form_of
-        print_stage(table, out, entries.get(stage, {}), notes, narrowed_by, form_of)
+        print_stage(table, out, entries.get(stage, {}), notes, narrowed_by, form_of, unit or "unit")
     for name in files:
         if name.endswith("/evaluation.json"):
-            print_model(folder / name, out, unit_name(str(manifest.get("privacy_unit") or "")))
+            print_model(folder / name, out, unit_name(unit))
     budget, spent = manifest.get("budget", {}), manifest.get("accounted_one_run", {})
     heading = "would cost" if made_up else "spent     "
     this_run = " in this run, out" if budget.get("runs", 1) > 1 else ""
@@ -517,7 +524,6 @@ def print_release(
         out.print(f"files      {escape(str(folder))}")
         out.print(f"[bold]{escape(str(made_up.get('words')).upper())}[/bold]")
         return
-    unit = str(manifest.get("privacy_unit", ""))
     together = "" if unit.startswith(ROW) else " (all its rows together)"
     out.print(f"protects   every {escape(unit)}{together}")
     out.print(f"run        {escape(str(manifest.get('run_id')))} · {(manifest.get('ledger') or {}).get('note', '')}")

@@ -88,7 +88,7 @@ def test_the_warning_is_part_of_the_plan() -> None:
     assert "mostly_missing" not in stage("gaussian", expect=Expectation(users=500))[1]
 
 
-def chosen(strategy: str) -> tuple[StagePlan, dict[str, object]]:
+def chosen(strategy: str, **asked: object) -> tuple[StagePlan, dict[str, object]]:
     """A stage whose bound on partitions the run chooses, and what `plan --json` says of it."""
     bounds = ContributionBounds(
         max_partitions_contributed="auto", partition_candidates=(1, 4, 16), max_contributions_per_partition=1
@@ -97,7 +97,7 @@ def chosen(strategy: str) -> tuple[StagePlan, dict[str, object]]:
         privacy_unit="who", partition_by="region", metrics={"n": Count()}, bounds=bounds,
         partitions=PrivatePartitions(strategy=strategy),
     )  # fmt: skip
-    plan = Plan(epsilon=1.0, delta=1e-6, stages={"s": query})
+    plan = Plan(epsilon=1.0, delta=1e-6, stages={"s": query}, **asked)
     return plan["s"], next(stage for stage in plan.to_json()["stages"] if stage["name"] == "s")
 
 
@@ -115,6 +115,18 @@ def test_chosen_bounds_have_the_sizes_of_the_smallest_and_the_largest(strategy: 
     least, most = described["appear_by_bound"].values()
     assert least["thousandth"] < most["thousandth"] < most["half"]
     assert "appear" not in described
+
+
+@pytest.mark.parametrize("strategy", ["gaussian", "laplace"])
+def test_a_plan_warns_where_few_expected_groups_appear_with_any_bound(strategy: str) -> None:
+    least = chosen(strategy)[1]["appear_by_bound"]["1"]
+    for users in (least["half"], least["half"] - 1, least["thousandth"] - 1):
+        described = chosen(strategy, expect=Expectation(users=users))[1]
+        warning = appearing_groups.in_units({"stages": [described]}, "customers")["stages"][0].get("mostly_missing")
+        assert ("mostly_missing" in described) == (warning is not None) == (users < least["half"])
+        if warning is not None:
+            often = "almost none" if users < least["thousandth"] else "less than half"
+            assert f"of groups of {users} customers, as expect declares them, {often} will appear" in warning["words"]
 
 
 def test_sentences_about_groups_have_the_name_of_the_unit() -> None:

@@ -55,6 +55,19 @@ def plural(unit: str) -> str:
     return before + gap + _plural(noun) + name[end:]
 
 
+def counted_in(sentence: str, units: str) -> str:
+    """Return a sentence in which counted users or units have the name of the privacy unit.
+
+    Args:
+        sentence: of a plan, such as "within 10% from 2,845 users".
+        units: what several privacy units are called.
+
+    >>> counted_in("within 10% from 2,845 users (1,500 users of 10)", "customers")
+    'within 10% from 2,845 customers (1,500 customers of 10)'
+    """
+    return re.sub(r"(?<=\d )(?:users|units)\b", lambda _: units, sentence)
+
+
 def with_unit_name(sentence: str, unit: str) -> str:
     """Return a sentence of a manifest with the name of the unit in place of that of its column.
 

@@ -23,6 +23,17 @@ def test_a_statement_is_the_query_that_it_stands_for_under_one_name(capsys):
     assert again.left == first.left
 
 
+def test_a_statement_with_another_alias_alone_is_refused():
+    here = session()
+    here.sql("SELECT product, count(*) AS n1 FROM shop GROUP BY ALL", name="one", epsilon=1, bounds=BOUNDS)
+    spent, other = here.spent, "SELECT product, count(*) AS n2 FROM shop GROUP BY ALL"
+    with pytest.raises(RequestError, match=r"metrics.n1 -> stages.two.metrics.n2"):
+        here.sql(other, name="two", epsilon=1, bounds=BOUNDS)
+    assert here.spent == spent
+    here.sql(other, name="two", epsilon=1, bounds=BOUNDS, as_new=True)
+    assert here.spent.epsilon > spent.epsilon
+
+
 WRONG = {
     "another table": ({"statement": TEXT.replace("shop", "orders")}, "SQL line 1, column 41: names no table", "FROM shop"),
     "a column": ({"statement": TEXT.replace("product", "prodcut")}, "SQL line 1, column 8: partition_by: names", "product"),

@@ -175,6 +175,7 @@ def test_a_statement_that_has_only_other_names_than_a_released_one_is_refused(he
         assert "run: has a statement with only other names than that of run " in said.err
         assert "rename columns of the published table, which is free; or give --as-new" in said.err
         assert "label:" not in said.err
+        assert "costs another epsilon" not in said.err
         assert shop.charged() == charged
         assert not pathlib.Path("two").exists()
     assert call("sql", text, *ASKED, *options, "--output", "again").code == 0, "it is the same release"
@@ -183,4 +184,9 @@ def test_a_statement_that_has_only_other_names_than_a_released_one_is_refused(he
     assert call("sql", renamed, *ASKED, *options, "--output", "two", "--as-new").code == 0
     assert shop.charged() != charged
     other = text.replace("count(*)", "count(price)")
-    assert call("sql", other, *ASKED, *options, "--output", "three").code == 0
+    charged_other = call("sql", other, *ASKED, *options, "--output", "three")
+    assert charged_other.code == 0
+    assert (
+        "note: this statement differs from earlier ones, and from jobs, on these data, so it costs" in charged_other.err
+    )
+    assert "label, measure" not in charged_other.err

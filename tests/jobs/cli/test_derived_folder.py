@@ -135,7 +135,7 @@ def test_what_may_not_be_there_or_was_not_published_is_refused_and_nothing_stays
         shop.write(stages={"weekly": stage(**({} if having is None else {"having": having}))}, outputs=files("csv"))
         said = report(shop, call)
         assert said.code == 2
-        assert "stages.weekly.having: is not that of the release, so that rows may be missing in it" in said.err
+        assert "stages.weekly.having: is not that of the release, of which all published rows are shown" in said.err
     shop.write(stages={"weekly": stage(having="orders > 50")}, outputs=files({"csv": {"wide": True}}))
     said = report(shop, call)
     assert said.code == 2

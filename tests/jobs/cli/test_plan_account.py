@@ -79,6 +79,11 @@ def test_rows_of_another_account_are_said_to_be_refused(shop: Shop, call: Call) 
     ledger.close()
     shop.write(dataset="other")
     assert "a run would be refused: source" in line(call("plan", shop.job))
+    shop.write(dataset="third")
+    said = line(call("plan", shop.job))
+    assert said.startswith("the ledger has no account 'third' yet; a run would be refused: source")
+    assert "belongs to the account 'shop'" in said
+    assert "opens it" not in said
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
@@ -131,6 +136,22 @@ def test_a_plan_opens_the_ledger_once(shop: Shop, call: Call, monkeypatch: pytes
     assert opened == [str(shop.folder / DEFAULT_NAME)]
 
 
+def test_a_first_job_says_that_its_run_will_be_refused_by_the_account_of_its_files(shop: Shop, call: Call) -> None:
+    assert call("run", shop.job, "--output", shop.folder / "first").code == 0
+    makes = ("init", shop.folder / "data", "--output")
+    rows = call(*makes, shop.folder / "rows.yaml", "--one-row-per-person")
+    assert rows.code == 0
+    assert "a run of it will be refused: the account protects each customer; remove the file" in rows.out
+    assert "call init with --unit customer" in rows.out
+    assert call("run", shop.folder / "rows.yaml", "--output", shop.folder / "rows").code == 2
+    other = call(*makes, shop.folder / "other.yaml", "--unit", "customer", "--dataset", "other")
+    assert "a run of it will be refused: these files belong to the account 'shop'" in other.out
+    assert "write dataset: shop" in other.out
+    fitting = call(*makes, shop.folder / "fitting.yaml", "--unit", "customer")
+    assert "it charges the account 'shop'" in fitting.out
+    assert "refused" not in fitting.out
+
+
 def test_groups_are_of_the_unit_that_the_account_names(shop: Shop, call: Call) -> None:
     assert re.search(
         r"half of the groups of \d+ customers appear, one in a thousand of \d+\n", call("plan", shop.job).out
@@ -141,6 +162,21 @@ def test_groups_are_of_the_unit_that_the_account_names(shop: Shop, call: Call) -
     assert re.search(
         r"half of the groups of \d+ patients appear, one in a thousand of \d+\n", call("plan", shop.job).out
     )
+    chosen: Any = stage(metrics={"visits": {"kind": "count"}})
+    del chosen["bounds"]
+    listed = stage(metrics={"buyers": {"kind": "privacy_id_count"}})
+    shop.write(stages={"chosen": chosen, "listed": listed})
+    text = call("plan", shop.job, "--group", 4).out
+    for words in (
+        "4 patients together",
+        "within 10% from",
+        "rows per patient and partition",
+        "numbers of patients by what",
+    ):
+        assert words in text
+    assert re.search(r"shares of patients, within 5 percentage points from [\d,]+ patients on", text)
+    named = re.sub(r"^ (units|rows) .*", "", text, flags=re.MULTILINE)  # metrics of histograms
+    assert not re.search(r"\b(users?|units?)\b", named), named
 
 
 def test_where_the_run_chooses_the_bound_both_ends_of_its_range_are_said(shop: Shop, call: Call) -> None:

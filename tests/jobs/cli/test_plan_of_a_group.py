@@ -21,7 +21,7 @@ def test_a_group_of_four_is_told_beside_the_budget(shop: Shop, call: Call) -> No
     said = call("plan", shop.job, "--group", "4")
     assert said.code == 0
     (line,) = [line for line in said.out.splitlines() if line.startswith("group")]
-    assert line.startswith("group      4 units together: epsilon ")
+    assert line.startswith("group      4 customers together: epsilon ")
     assert line.endswith("delta 1e-05")
     plain = call("plan", shop.job)
     assert plain.out == said.out.replace(line + "\n", "")
@@ -44,7 +44,7 @@ def test_a_group_of_no_size_is_refused(shop: Shop, call: Call, size: str) -> Non
 
 def test_a_group_that_no_plan_protects_is_told_so(shop: Shop, call: Call) -> None:
     said = call("plan", shop.job, "--group", "1000")
-    assert "1000 units together have no useful guarantee under this plan" in said.out
+    assert "1000 customers together have no useful guarantee under this plan" in said.out
 
 
 @pytest.mark.parametrize("delta", [0.0, 1e-20])

@@ -81,6 +81,10 @@ def test_a_page_that_is_there_is_replaced_and_a_release_is_never_written_to(
     assert said.code == 2
     assert "is inside a published folder, which is never changed; name a file elsewhere" in said.err
     assert call("report", two[0], "--output", tmp_path).code == 2
+    folder = call("report", two[0], "--output", tmp_path / "new")
+    assert (folder.code, "is not the name of a page, which ends in .html" in folder.err) == (2, True)
+    assert "add --job JOB for a folder of page and files" in folder.err
+    assert not (tmp_path / "new").exists()
     assert contents(two[0]) == before
 
 

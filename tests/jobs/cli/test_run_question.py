@@ -238,9 +238,13 @@ def test_a_run_that_the_ledger_refuses_is_refused_before_anybody_is_asked(shop: 
     assert ASKED not in process.shown
 
 
-def test_a_plan_that_foresees_empty_tables_is_asked_about_and_no_ledger_is_made_for_it(shop: Shop) -> None:
+@pytest.mark.parametrize("bounds", ["written", "left out"])
+def test_a_plan_that_foresees_empty_tables_is_asked_about_and_no_ledger_is_made_for_it(shop: Shop, bounds: str) -> None:
     shop.without_ledger()
-    shop.write(budget={"epsilon": 0.1, "delta": 1e-8}, expect={"users": 3})
+    weekly = stage()
+    if bounds == "left out":
+        del weekly["bounds"]
+    shop.write(budget={"epsilon": 0.1, "delta": 1e-8}, expect={"users": 3}, stages={"weekly": weekly})
     with terminal(*asked_to_run(shop)) as process:
         assert process.read_until(ASKED)
         process.type("n\n")

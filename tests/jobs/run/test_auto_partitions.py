@@ -175,7 +175,7 @@ def test_a_plan_tells_noise_as_a_multiple_and_no_threshold(shop: Shop, call: Cal
     assert weekly["metrics"]["price"]["stddev_multiple"] is None
     text = call("plan", path)
     assert text.code == 0
-    assert "partitions per unit: at most 1, 2, 4, 8, 16; each run chooses one" in text.out
+    assert "partitions per customer: at most 1, 2, 4, 8, 16; each run chooses one" in text.out
     assert re.search(r"orders: ± [\d.]+ if the run chooses 4 partitions, ± [\d.]+ with 1\n", text.out)
 
 

@@ -81,7 +81,7 @@ def test_both_bounds_are_chosen_published_and_used(shop: Shop, call: Call, parti
     page = (out / "report.html").read_text(encoding="utf-8")
     assert f"counts in at most {partitions} of these rows; the run chose this bound privately." in page
     assert f"At most {rows} rows of each of" in page
-    assert f"{rows} row{'' if rows == 1 else 's'} of each unit in a group count" in said.out
+    assert f"{rows} row{'' if rows == 1 else 's'} of each customer in a group count" in said.out
 
 
 def test_what_is_cut_off_is_measured_with_the_chosen_bounds_and_not_with_the_largest(
@@ -183,7 +183,7 @@ def test_a_plan_reads_no_row_and_says_shares_and_from_how_many_units_on_somethin
     assert grows == "sqrt(max_partitions_contributed) * max_contributions_per_partition"
     assert stages["weekly"]["metrics"]["buyers"]["grows_with"] == "sqrt(max_partitions_contributed)"
     text = call("plan", path).out
-    assert "rows per unit and partition: at most 1, 2, 4, 8, 16, 32, 64; each run chooses one" in text
+    assert "rows per customer and partition: at most 1, 2, 4, 8, 16, 32, 64; each run chooses one" in text
     assert "on stand out of the noise" in text
     stddev = stages["weekly"]["metrics"]["orders"]["stddev_multiple"]
     usual, least = re.findall(

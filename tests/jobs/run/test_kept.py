@@ -281,7 +281,7 @@ def test_each_run_of_a_budget_has_its_own_figures_and_the_same_run_the_same(shop
 def test_plan_prints_its_price_and_tells_no_other_stage_apart(shop: Shop, call: Call) -> None:
     said = call("plan", shop.write(stages=weekly()))
     assert "weekly.kept · share 50%" in said.out
-    assert "what the limits of weekly cut off: shares of units, within 5 percentage points from" in said.out
+    assert "what the limits of weekly cut off: shares of customers, within 5 percentage points from" in said.out
     described = json.loads(call("plan", shop.write(stages=weekly()), "--json").out)["stages"]
     assert [entry["name"] for entry in described] == ["weekly", "weekly.kept"]
     assert described[1]["kept"]["of"] == "weekly"

@@ -73,7 +73,10 @@ def test_a_page_has_the_words_of_its_job_and_is_made_again_with_others_for_free(
     assert "is of the dataset 'other', and the release of 'shop'" in call("report", "out", "--job", shop.job).err
     shop.write(**shown(limit=2))
     refused = call("report", "out", "--job", shop.job)
-    assert (refused.code, "limit: is not that of the release, so that rows may be missing" in refused.err) == (2, True)
+    assert (
+        refused.code,
+        "limit: is not that of the release, of which all published rows are shown" in refused.err,
+    ) == (2, True)
     assert "is for one folder" in call("report", "out", "out", "--job", shop.job).err
 
 
@@ -189,6 +192,22 @@ def test_numbers_are_written_as_the_job_says_on_the_page_in_the_terminal_and_in_
     assert float(cells["orders_to"]) >= row["orders"] + bar - 1
 
 
+def test_a_run_for_another_file_format_alone_names_the_command_that_is_free(shop: Shop, call: Call) -> None:
+    budget = {"epsilon": 1.0, "delta": 1e-6, "runs": 2}
+    words = "`dp-pipelines report FOLDER --job JOB --output NEW` gives"
+    with_run = ("run", shop.write(budget=budget), "--output", shop.folder / "out", "--run-id")
+    assert call(*with_run, "one").code == 0
+    assert call("run", shop.job, "--output", shop.folder / "two", "--run-id", "two").code == 0
+    shop.write(budget=budget, outputs={"files": ["csv"]})
+    charged = shop.charged()
+    for name, folder, code in (("one", "out", 2), ("three", "out", 2), ("one", "new", 2), ("three", "new", 3)):
+        refused = call("run", shop.job, "--output", shop.folder / folder, "--run-id", name)
+        assert (refused.code, words in refused.err) == (code, True), refused.err
+    assert shop.charged() == charged
+    assert call("report", shop.folder / "out", "--job", shop.job, "--output", shop.folder / "new").code == 0
+    assert (shop.folder / "new" / "weekly.csv").exists()
+
+
 def test_formats_are_no_part_of_a_plan_or_of_a_run_and_a_page_is_made_again_with_them(shop: Shop, call: Call) -> None:
     made: Any = formatted()
     with_formats = check(job_file.load(str(shop.write(**made))), ())
@@ -201,7 +220,7 @@ def test_formats_are_no_part_of_a_plan_or_of_a_run_and_a_page_is_made_again_with
     charged, (row,) = shop.charged(), pq.read_table(shop.folder / "out" / "weekly.parquet").to_pylist()
     shop.write(**formatted())
     again = call("run", shop.job, "--output", shop.folder / "out")
-    assert "the stored page has other titles or names than the job file" in again.err
+    assert "the stored page has other formats of numbers than the job file" in again.err
     assert call("report", shop.folder / "out", "--job", shop.job, "--output", shop.folder / "new.html").code == 0
     assert f"{row['share']:.2%}" in (shop.folder / "new.html").read_text(encoding="utf-8")
     assert f"{row['share']:.2%}" not in page_of(shop.folder / "out")

@@ -49,6 +49,7 @@ def test_other_names_alone_are_refused_and_charge_nothing(shop: Shop, call: Call
     assert said.code == 2
     assert "error: run: has a job file with only other names than that of run " in said.err
     assert words in said.err
+    assert "costs another epsilon" not in said.err
     assert "write label: or title: for what readers see" in said.err
     assert "dp-pipelines report FOLDER --job JOB --output page.html" in said.err
     assert shop.charged() == charged

@@ -211,6 +211,27 @@ def test_a_name_stands_for_one_release():
     assert shop.remaining == left
 
 
+def test_other_names_of_metrics_alone_are_refused_and_another_name_of_the_query_is_a_new_draw(capsys):
+    shop = session()
+    shop.query("one", epsilon=0.5, **ORDERS, show=False)
+    spent = shop.spent
+    renamed = {**ORDERS, "metrics": {"many": dp.Count()}}
+    with pytest.raises(dp.RequestError, match="only other names than that of run 'one'") as caught:
+        shop.query("two", epsilon=0.5, **renamed)
+    assert "stages.one.metrics.orders -> stages.two.metrics.many" in caught.value.message
+    assert "by its own name, which is free" in caught.value.hint
+    assert "as_new=True" in caught.value.hint
+    assert capsys.readouterr().out == ""
+    assert shop.spent == spent
+    assert not shop.price("two", epsilon=0.5, **renamed).released
+    first = shop.query("two", epsilon=0.5, as_new=True, **renamed)
+    assert shop.spent.epsilon == pytest.approx(2 * spent.epsilon)
+    assert shop.query("two", epsilon=0.5, **renamed).to_arrow() == first.to_arrow()
+    shop.query("three", epsilon=0.5, **renamed)  # a new draw of what was released
+    shop.query("four", epsilon=0.5, **ORDERS)
+    assert shop.spent.epsilon == pytest.approx(4 * spent.epsilon)
+
+
 def test_a_question_that_a_job_has_asked_needs_another_name_or_budget(shop, call, monkeypatch):
     """The plan's one round is used: its release is that job's run."""
     monkeypatch.chdir(shop.folder)

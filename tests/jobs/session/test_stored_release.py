@@ -7,6 +7,7 @@ session's queries (`test_session`).
 import json
 import pathlib
 from collections.abc import Callable
+from typing import Any
 
 import duckdb
 import polars
@@ -17,7 +18,7 @@ import pytest
 import dp_pipelines as dp
 from dp_pipelines.jobs.session.stored_release import ReleasedModel
 from dp_pipelines.release import manifest
-from tests.jobs.conftest import Said, Shop
+from tests.jobs.conftest import Said, Shop, stage
 from tests.jobs.predict.test_predict import model
 from tests.jobs.run.test_compare import arms, fill, rows
 
@@ -48,6 +49,17 @@ def test_every_library_reads_the_tables_that_were_published(shop: Shop, call: Ca
         dp.read_release(shop.folder / "nowhere")
     with pytest.raises(dp.RequestError, match="folder 's3://b/x': is a URL, and only folders of this machine are read"):
         dp.read_release("s3://b/x")
+
+
+def test_numbers_have_the_formats_of_the_job(shop: Shop, call: Call) -> None:
+    metrics: Any = stage()["metrics"]
+    metrics["revenue"]["format"] = ".3f"
+    shop.write(stages={"weekly": stage(metrics=metrics)})
+    assert call("run", shop.job, "--output", shop.folder / "out").code == 0
+    weekly = dp.read_release(shop.folder / "out")["weekly"]
+    numbers = [f"{revenue:.3f}" for revenue in weekly.to_arrow().column("revenue").to_pylist()]
+    for text in (repr(weekly), weekly._repr_html_()):
+        assert any(number in text for number in numbers)
 
 
 def test_a_test_of_arms_has_the_verdict_of_its_page_and_another_table_has_none(shop: Shop, call: Call) -> None:

@@ -100,6 +100,8 @@ def test_a_private_selection_that_published_nothing_says_what_a_group_needs(tmp_
         "weekly · 0 partitions\n  no group was published: a group needs about 66 units. Use larger groups or more rows, "
         in said
     )
+    rows = released_rows.first_rows(tmp_path / "weekly.parquet", stage, unit="value of customer_id")
+    assert "a group needs about 66 customers. Use" in rows.remark
 
 
 def test_names_and_words_say_nothing_to_a_terminal(tmp_path: pathlib.Path) -> None:

@@ -58,7 +58,7 @@ def test_a_plan_shows_noise_error_selection_and_cost() -> None:
         "1.2%",
         "depends on group size",
         "[bold]price",
-        "weighted gaussian; half of the groups of 33 users appear, none of fewer than 5",
+        "weighted gaussian; half of the groups of 33 units appear, none of fewer than 5",
         "partitions: the public list",
         "biased upwards",
     ):
