@@ -52,7 +52,7 @@ def free_round(state: "State", block: PlanBlock, run_id: str, *, spare: bool) ->
     covered = block.spare if spare else block.runs
     kind = f"{covered} {'spare run' if spare else 'run'}{'' if covered == 1 else 's'}"
     kind += f", of them {block.spare} spare" if block.spare and not spare else ""
-    more = f"runs: {regular + 1} instead of {regular} in the budget (sql: --runs {regular + 1})"
+    more = f"runs: {regular + 1} instead of {regular} in the budget, in sql `--runs {regular + 1} --run-id ID`"
     if spare:
         more = f"spare: {block.spare + 1} instead of {block.spare} in the budget"
     hint = (

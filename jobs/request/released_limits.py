@@ -66,8 +66,8 @@ def refuse_other_weighted_means(file: JobFile, content: Mapping[str, Any]) -> No
         released: Mapping[str, Any] = stage.get("metrics") or {}
         for name, metric in getattr(asked, "metrics", {}).items():
             column = getattr(metric, "column", None)
-            known = (released.get(name) or {}).get("column")
-            if column in weighted and known not in (None, column):
+            known = (released.get(name) or {}).get("statistics") or {}  # their names say what is added up
+            if column in weighted and known and not any(column in statistic for statistic in known):
                 message = "has another column, range or largest weight than the release, whose sums do not fit it"
                 hint = "write those of the release, or run the job, which is charged anew"
                 field = f"stages.{stage['name']}.metrics.{name}"

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
 from dp_pipelines.disk_errors import reason_of, refuse_full, remedy_of
-from dp_pipelines.errors import RequestError
+from dp_pipelines.errors import BudgetError, RequestError
 from dp_pipelines.jobs.outputs.release_place import ReleasePlace, at_place
 from dp_pipelines.jobs.request import job_fields, source_notes
 from dp_pipelines.jobs.request.request import Request, check
@@ -47,6 +47,11 @@ if TYPE_CHECKING:
 
 NO_LEDGER = "none"
 """What `--ledger` says where no ledger is wanted."""
+
+OTHERWISE = (
+    "if the rows are public, run with --ledger none; to see the report of made-up rows for free, run with --synthetic"
+)
+"""What else the command line offers where an account has no room."""
 
 RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:@/+-]{0,199}\Z")
 
@@ -164,6 +169,7 @@ def run(
         anchor=anchor,
         spare=spare,
         confirm=confirm,
+        otherwise=OTHERWISE,
         as_new=as_new,
     )
 
@@ -186,6 +192,7 @@ def carry_out(
     confirm: "Confirm | None" = None,
     as_new: bool = True,
     renamed: "RenamedWords | None" = None,
+    otherwise: str = "",
 ) -> PublishedRun:
     """Run a checked request. Errors as for `run`.
 
@@ -198,6 +205,7 @@ def carry_out(
         note: is told what a user should know; None writes it to standard error.
         produced: makes what produces the release.
         spare, confirm, as_new: see `run`.
+        otherwise: what a user may do where the account has no room.
         renamed: what is said of a request that has only other names than a released one; None: what is said of job files.
     """
     file = request.file
@@ -271,7 +279,13 @@ def carry_out(
                 if confirm is not None and (frozen is None or repeats):
                     tried()  # nobody is asked about a run that the ledger refuses
                     confirm(book.new_charge(plan, repeats), stream, progress)
-            again = driver.carry_out(job_run(production, place, tell, spare=spare), book.open())
+            try:
+                again = driver.carry_out(job_run(production, place, tell, spare=spare), book.open())
+            except BudgetError as error:
+                if not otherwise or error.field.startswith("run "):  # a refusal of one run too many says what to do
+                    raise
+                hint = "; ".join(part for part in (error.hint, otherwise) if part)
+                raise BudgetError(field=error.field, message=error.message, hint=hint) from None
             if changed:  # not said before: the run may have been refused, as one of another job
                 tell(changed)
             stored = (manifest.read_manifest(target) or {}) if again else {}
