@@ -62,9 +62,9 @@ def refuse_other_weighted_means(file: JobFile, content: Mapping[str, Any]) -> No
     """
     weighted = weighted_columns(file.document)
     for stage in content.get("stages", ()):
-        asked = file.job.stages.get(stage.get("name"))
+        stage_model = file.job.stages.get(stage.get("name"))
         released: Mapping[str, Any] = stage.get("metrics") or {}
-        for name, metric in getattr(asked, "metrics", {}).items():
+        for name, metric in getattr(stage_model, "metrics", {}).items():
             column = getattr(metric, "column", None)
             known = (released.get(name) or {}).get("statistics") or {}  # their names say what is added up
             if column in weighted and known and not any(column in statistic for statistic in known):

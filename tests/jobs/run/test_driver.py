@@ -1,14 +1,14 @@
 """The driver with a request that is no job: each step happens in its order, with a ledger and without one, and after failures.
 
-In: a request of one file with 16 random bytes, a real SQLite ledger or none. Out: published folders. Not covered: deaths of
+In: a request of one file with 16 bytes that no other attempt has, a real SQLite ledger or none. Out: published folders. Not covered: deaths of
 processes (`test_kills`), two commands at once (`test_races`, `test_ledgered_run`).
 """
 
 import ast
 import dataclasses
 import inspect
+import itertools
 import json
-import os
 import pathlib
 import re
 import textwrap
@@ -26,9 +26,13 @@ from tests.helpers.ledgers import ACCOUNT, admit, plan, with_account
 from tests.helpers.source import ROOT
 
 
+DRAWS = itertools.count()
+"""Stand for random draws: no two are alike."""
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Toy(RunRequest):
-    """A run that publishes 16 random bytes, and notes which step it takes.
+    """A run that publishes 16 bytes, others in each attempt, and notes which step it takes.
 
     Args:
         steps: the steps so far.
@@ -51,7 +55,7 @@ class Toy(RunRequest):
         self._step("produce")
         assert not self.target.exists(), "nothing is visible before the commit"
         path = attempt.folder / "draw.bin"
-        path.write_bytes(os.urandom(16))
+        path.write_bytes(next(DRAWS).to_bytes(16, "big"))
         return {"draw.bin": path}
 
     def describe(
