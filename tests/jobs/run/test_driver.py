@@ -1,7 +1,7 @@
 """The driver with a request that is no job: each step happens in its order, with a ledger and without one, and after failures.
 
-In: a request of one file with 16 bytes that no other attempt has, a real SQLite ledger or none. Out: published folders. Not covered: deaths of
-processes (`test_kills`), two commands at once (`test_races`, `test_ledgered_run`).
+In: a request of one file with 16 bytes that no other attempt has, a real SQLite ledger or none. Out: published folders. Not
+covered: deaths of processes (`test_kills`), two commands at once (`test_races`, `test_ledgered_run`).
 """
 
 import ast
@@ -24,7 +24,6 @@ from dp_pipelines.ledger.ledger import Ledger
 from dp_pipelines.release import manifest
 from tests.helpers.ledgers import ACCOUNT, admit, plan, with_account
 from tests.helpers.source import ROOT
-
 
 DRAWS = itertools.count()
 """Stand for random draws: no two are alike."""
