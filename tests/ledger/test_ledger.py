@@ -104,7 +104,7 @@ def test_a_run_is_charged_once_and_keeps_its_round(url: str) -> None:
     assert spent.within(Cost(epsilon=3 * 10**11, delta=10**53))
     assert [admit(ledger, name, plan(0.3, 1e-7, 3)).round for name in ("s", "r", "t")] == [2, 1, 3]
     assert ledger.account(ACCOUNT).spent[""] == spent, "under the rule reserved all runs of a plan are one block"
-    with pytest.raises(BudgetError, match="covers 3 runs, used by 'r' of .* runs: 4 in the budget"):
+    with pytest.raises(BudgetError, match="covers 3 runs, used by 'r' of .* runs: 4 instead of 3 in the budget"):
         admit(ledger, "u", plan(0.3, 1e-7, 3))
     admit(ledger, "alone", plan(0.1, 1e-8, 1))
     with pytest.raises(BudgetError, match="covers 1 run, used by "):
