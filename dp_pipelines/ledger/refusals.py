@@ -56,7 +56,7 @@ def free_round(state: "State", block: PlanBlock, run_id: str, *, spare: bool) ->
     if spare:
         more = f"spare: {block.spare + 1} instead of {block.spare} in the budget"
     hint = (
-        f"repeat a --run-id for the same release; {release_list.REWRITE} gives it other files or words for free; or plan anew, "
+        f"repeat a --run-id for its release; {release_list.REWRITE} gives it other files or words for free; or plan anew, "
         f"which is charged: {more}"
     )
     if others and spare:

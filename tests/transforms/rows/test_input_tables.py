@@ -292,7 +292,8 @@ ODD: Mapping[str, Any] = {
 
 
 def _with_odd(_: Any) -> Any:
-    return [*DICTS[:100], *ODD.values(), *DICTS[100:]]
+    """Return rows among odd elements, without one that Beam cannot encode: it encodes some, which it draws by chance."""
+    return [*DICTS[:100], *(odd for odd in ODD.values() if not isinstance(odd, STRANGE)), *DICTS[100:]]
 
 
 def _with_rows(_: Any) -> Any:
