@@ -461,8 +461,8 @@ def test_refusals_of_a_budget_are_short_and_keep_their_facts(fresh: Shop, call: 
     assert with_spare.code == 3
     assert with_spare.err.splitlines()[-1] == (
         f"error: run 'w4': is one too many: the plan's budget covers 4 runs, of them 1 spare, used by 'w1' of {day}, "
-        f"'w2' of {day}, 'w3' of {day}; to correct a release, take the spare run with --spare; else repeat a --run-id for the "
-        "same release; `dp-pipelines report FOLDER --job JOB --output NEW` gives it other files or words for free; or plan "
+        f"'w2' of {day}, 'w3' of {day}; to correct a release, take the spare run with --spare; else repeat a --run-id for "
+        "its release; `dp-pipelines report FOLDER --job JOB --output NEW` gives it other files or words for free; or plan "
         "anew, which is charged: runs: 4 instead of 3 in the budget, in sql `--runs 4 --run-id ID`"
     )
     assert call("run", fresh.job, "--output", fresh.folder / "w4", "--run-id", "w4", "--spare").code == 0
