@@ -244,7 +244,8 @@ def without_weighted_means(document: Content) -> Content:
         RequestError: a name that a mean needs is taken.
 
     >>> mean = {"kind": "mean", "column": "v", "min_value": 0, "max_value": 12, "weight_column": "w", "max_weight": 4}
-    >>> job = without_weighted_means(Content(data={"stages": {"all": {"kind": "aggregate", "metrics": {"hours": mean}}}}))
+    >>> stage = {"kind": "aggregate", "bounds": {"max_contributions_per_partition": 1}, "metrics": {"hours": mean}}
+    >>> job = without_weighted_means(Content(data={"stages": {"all": stage}}))
     >>> [(name, metric["kind"]) for name, metric in job.data["stages"]["all"]["metrics"].items()]
     [('hours_weights', 'sum'), ('hours_weighted', 'sum'), ('hours', 'expression')]
     >>> list(job.data["columns"])
