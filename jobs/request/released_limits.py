@@ -67,7 +67,7 @@ def refuse_other_weighted_means(file: JobFile, content: Mapping[str, Any]) -> No
         for name, metric in getattr(stage_model, "metrics", {}).items():
             column = getattr(metric, "column", None)
             known = (released.get(name) or {}).get("statistics") or {}  # their names say what is added up
-            if column in weighted and known and not any(column in statistic for statistic in known):
+            if column in weighted and known and not any(one.startswith(f"sum({column} in [") for one in known):
                 message = "has another column, range or largest weight than the release, whose sums do not fit it"
                 hint = "write those of the release, or run the job, which is charged anew"
                 field = f"stages.{stage['name']}.metrics.{name}"

@@ -310,6 +310,16 @@ def test_a_release_is_not_shown_with_the_range_columns_or_weights_of_another_job
     assert re.search(r"\d\.\d{3}", (shop.folder / "page.html").read_text())
 
 
+def test_a_weight_whose_name_ends_that_of_the_released_one_is_another_weight(shop: Shop, call: Call) -> None:
+    rows = rows_of([1.0, 2.0], [1.0, 1.0])
+    rows = rows.append_column("new " + MEAN["weight_column"], rows.column(MEAN["weight_column"]))
+    job(shop, rows, MEAN | {"weight_column": "new " + MEAN["weight_column"]})
+    published(shop, call)
+    job(shop, rows, MEAN)
+    said = call("report", shop.folder / "out", "--job", shop.job, "--output", shop.folder / "page.html")
+    assert (said.code, "another column, range or largest weight" in said.err) == (2, True)
+
+
 def test_another_range_is_another_plan_and_another_name_is_not(shop: Shop, call: Call) -> None:
     def digest(mean: dict[str, Any], name: str = "mean") -> str:
         job(shop, rows_of([1.0], [1.0]), metrics={name: mean})
