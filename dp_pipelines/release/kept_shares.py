@@ -155,8 +155,8 @@ def share_of_rows(rows: Floats, edges: tuple[int, ...], stddev: float, law: str)
 
     Returns:
         `share` and `stddev`; `at_most`: whether units beyond the last edge are seen, so that more rows than that may be cut off;
-        `fewer_than`: the last edge. Where `at_most` is false, the share is of the rows of units with fewer rows: a few units with
-        more, too few to be seen, may have many rows that are cut off.
+        `fewer_than`: the last edge; `hides`: up to so many units with unusually many rows the noise would hide, and their rows
+        could change the share by more than its error bar; 0 where they could not.
 
     >>> found = share_of_rows(np.array([[90.0, 40.0], [10.0, 60.0]]), (1, 2), 1.0, "gaussian")
     >>> round(found["share"], 3), found["at_most"]
@@ -164,8 +164,7 @@ def share_of_rows(rows: Floats, edges: tuple[int, ...], stddev: float, law: str)
     """
     begins = np.array(edges, float)
     sizes = np.sqrt(begins * np.append(begins[1:] - 1, begins[-1]))
-    share, last = _share_of_cells(rows, sizes, stddev, law)
-    return {**share, "at_most": last, "fewer_than": edges[-1]}
+    return {**_share_of_cells(rows, sizes, stddev, law), "fewer_than": edges[-1]}
 
 
 def share_of_sum(parts: Floats, edges: tuple[int, ...], stddev: float, law: str) -> dict[str, Any]:
@@ -182,21 +181,26 @@ def share_of_sum(parts: Floats, edges: tuple[int, ...], stddev: float, law: str)
     0.9
     """
     begins = np.array(edges, float)
-    share, last = _share_of_cells(parts, np.sqrt(begins * np.append(begins[1:], begins[-1])), stddev, law)
-    return {**share, "at_most": last}
+    return _share_of_cells(parts, np.sqrt(begins * np.append(begins[1:], begins[-1])), stddev, law)
 
 
-def _share_of_cells(rows: Floats, sizes: Floats, stddev: float, law: str) -> tuple[dict[str, float | None], bool]:
-    """Return the share of all units' amounts, each as much as the middle of its cell, and True if some are in the last cell."""
+def _share_of_cells(rows: Floats, sizes: Floats, stddev: float, law: str) -> dict[str, Any]:
+    """Return the share of all units' amounts that is counted, each unit's amount taken as the middle of its cell.
+
+    Returns:
+        `share`, `stddev`; `at_most`: True if some units are in the last cell; `hides`: as for `share_of_rows`.
+    """
     seen = _seen(rows, stddev, law)
     weights = np.where(seen, sizes, 0.0)
     inside, cut = (float(weights @ part) for part in rows)
-    total = inside + cut
+    total, last = inside + cut, {"at_most": bool(seen[-1])}
     if not seen.any() or not total > 0:
-        return _told(None, None), bool(seen[-1])
+        return {**_told(None, None), **last, "hides": 0}
     part = min(max(inside / total, 0.0), 1.0)
     bar = stddev * math.hypot(1 - part, part) * float(np.linalg.norm(weights)) / total
-    return _told(part, bar), bool(seen[-1])
+    # A cell with so many units passes the limit of `_seen` in one of two runs.
+    most = math.ceil(value_bounds.stands_out(len(sizes), stddev, law, FALSE_ALARM, added=2))
+    return {**_told(part, bar), **last, "hides": most if most * float(sizes[-1]) > bar * total else 0}
 
 
 def unseen(rows: Floats, units: float, stddev: float, law: str) -> float:

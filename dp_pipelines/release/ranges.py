@@ -69,6 +69,7 @@ class KeptShare:
     Args:
         share: as measured, at most 1.
         stddev: of its noise; 0 where the limits cannot cut anything off.
+        hides: up to so many units with unusually much the noise would hide; 0 where they would not matter.
 
     >>> KeptShare(share=0.98, stddev=0.02).counted, KeptShare(share=0.9, stddev=0.02).counted
     (1.0, 0.9)
@@ -76,6 +77,7 @@ class KeptShare:
 
     share: float
     stddev: float
+    hides: int = 0
 
     @property
     def counted(self) -> float:
@@ -236,6 +238,7 @@ class MetricRange:
             **of_rows,
             "times": times,
             "below": self.below or None,
+            "hides": max(of.hides for of in (share, self.rows) if of is not None) if share is not None else 0,
             "why": self.why or None,
         }
 
@@ -381,7 +384,7 @@ def _share(measured: Mapping[str, Any]) -> KeptShare | str:
         return BEYOND
     if measured.get("unseen", 1.0) > MOST_UNSEEN:
         return HIDDEN
-    return KeptShare(share=measured["share"], stddev=measured["stddev"])
+    return KeptShare(share=measured["share"], stddev=measured["stddev"], hides=measured.get("hides", 0))
 
 
 def _all_groups_kept(query: Query) -> bool:

@@ -47,7 +47,7 @@ def lines(kept: object, unit: str) -> list[str]:
     said = [
         _sentence("about", mapping(kept.get("whole")), f"of {many} fall wholly within the limits")
         + "; "
-        + _sentence(about, rows, f"of {_whose(rows, many, row)} are counted")
+        + _sentence(about, rows, f"of {_whose(rows, many, row)} are counted{hidden_units(rows.get('hides'), many)}")
     ]
     for entry in mappings(kept.get("values")):
         said.append(_of_values(entry, f"counted {row} of each {one}"))
@@ -98,6 +98,29 @@ def _whose(rows: Mapping[str, Any], many: str, row: str) -> str:
     if rows.get("at_most") is True or not isinstance(end, int) or isinstance(end, bool):
         return f"{row}s"
     return f"the {row}s of {many} with fewer than {end:,} {row}s"
+
+
+def hidden_units(hides: object, many: str) -> str:
+    """Return how many units with unusually much the noise would hide, as a remark; empty where they would not matter.
+
+    Args:
+        hides: what the manifest says, as `release.kept_shares` wrote it.
+        many: the privacy units in words.
+
+    >>> hidden_units(60, "customers"), hidden_units(0, "customers"), hidden_units(None, "customers")
+    (' (the noise would hide up to 60 customers with far more than most)', '', '')
+    """
+    count = hidden_count(hides)
+    return f" (the noise would hide up to {count:,} {many} with far more than most)" if count else ""
+
+
+def hidden_count(hides: object) -> int:
+    """Return a number of units that a manifest states, or 0 where it states none.
+
+    >>> hidden_count(60), hidden_count(-1), hidden_count(True), hidden_count("60")
+    (60, 0, 0, 0)
+    """
+    return hides if isinstance(hides, int) and not isinstance(hides, bool) and 0 < hides < 10**15 else 0
 
 
 def _sentence(about: str, known: Mapping[str, Any], what: str) -> str:

@@ -11,11 +11,12 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
-from dp_pipelines.report.kept_text import percent
+from dp_pipelines.report.kept_text import hidden_count, percent
 from dp_pipelines.report.key_text import visible
 from dp_pipelines.report.numbers import MOST_DECIMALS, MOST_DIGITS, written_out
 from dp_pipelines.report.pages import mapping
 from dp_pipelines.report.words.number_format import DOWN, NEAREST, UP, NumberFormat
+from dp_pipelines.report.words.unit_name import plural
 
 HEADING = "likely"
 """The heading of a column of ranges."""
@@ -118,13 +119,23 @@ def _in_form(write: Callable[[float, str], str]) -> Writer:
     return written
 
 
-def assumption(unit: str, below: str, *, total: bool = False) -> str:
+def assumption(unit: str, below: str, *, hides: object = 0, total: bool = False) -> str:
     """Return the assumption under which ranges hold the truth.
+
+    Args:
+        unit: the privacy unit in words.
+        below: how much a unit has less than; empty where that does not matter.
+        hides: how many units with unusually much the noise would hide; 0 where they would not matter.
+        total: whether the numbers are those of a total.
 
     >>> assumption("customer", "512 rows"), assumption("customer", "", total=True)
     ('if no group loses more than twice the average share and no customer has 512 rows or more', 'whatever the rows are')
+    >>> assumption("customer", "512 rows", hides=60, total=True)
+    'if no customer has 512 rows or more, or far more than most (the noise would hide up to 60 such customers)'
     """
     seen = f"no {unit} has {below} or more" if below else ""
+    if seen and (count := hidden_count(hides)):
+        seen += f", or far more than most (the noise would hide up to {count:,} such {plural(unit)})"
     groups = "" if total else "no group loses more than twice the average share"
     both = " and ".join(part for part in (groups, seen) if part)
     return f"if {both}" if both else "whatever the rows are"
@@ -162,7 +173,7 @@ def lines(stage: Mapping[str, Any], unit: str) -> list[str]:
                 said.append(f"{shown}: no limit cuts anything off; the range is noise alone")
                 continue
             below = visible(str(found["below"]), most=100) if isinstance(found.get("below"), str) else ""
-            held = assumption(unit, below, total=found.get("times") == 1)
+            held = assumption(unit, below, hides=found.get("hides"), total=found.get("times") == 1)
             ends = f'the column headed "{HEADING}" has a range for the true number: noise, and what the limits cut off'
             said.append(f"{_counted(shown, found)}; {ends}, {held}")
     said += [f"{', '.join(names)}: no estimate and no high end: {why}" for why, names in reasons.items()]

@@ -55,6 +55,28 @@ def test_without_noise_the_shares_are_the_true_ones() -> None:
     assert [fact["share"] for fact in found["facts"]] == pytest.approx([0.95, 1.0, 0.02])
 
 
+@pytest.mark.parametrize("law", ["gaussian", "laplace"])
+def test_the_number_of_heavy_units_that_noise_would_hide_is_stated_and_no_larger_one_is_hidden(law: str) -> None:
+    def rows(heavy: float) -> dict[str, Any]:
+        sizes = np.repeat([1, 40], [4000, int(heavy)])
+        found: dict[str, Any] = figures(exact_counts(sizes), 15.0, law)["rows"]
+        return found
+
+    true_share = (4000 + 20 * 4) / (4000 + 20 * 40)
+    hidden = rows(20)
+    assert hidden["share"] == 1.0 > true_share + 0.1
+    assert hidden["hides"] >= 20
+    assert rows(hidden["hides"] + 1)["share"] < 0.9
+
+
+def test_units_that_would_not_change_the_share_are_not_stated() -> None:
+    few, many = (figures(exact_counts(np.repeat(4, size)), 15.0)["rows"] for size in (5_000, 5_000_000))
+    assert (few["share"], many["share"]) == (1.0, 1.0)
+    assert few["hides"] == many["hides"] > 20  # all rows are counted, which is said without an error bar
+    assert figures(exact_counts(np.repeat([1, 10], 100_000)), 1e-9)["rows"]["hides"] == 1
+    assert figures(np.zeros(COUNTS.cells.width), 1.0)["rows"]["hides"] == 0  # there is no share that they could change
+
+
 @pytest.mark.parametrize("longest", [60, 64, 5000])
 def test_units_beyond_the_last_edge_make_the_share_of_rows_an_upper_bound(longest: int) -> None:
     sizes = np.repeat([1, 3, 10, longest], 1000)

@@ -63,3 +63,12 @@ def test_no_share_passes_100_percent_and_none_that_noise_may_have_made_is_told_a
     values = [{"column": "price", "low": 0.0, "high": 60.0, "below": {"share": 0.002, "stddev": 0.002}, **sides}]
     said = kept_text.lines({"values": values}, "customer")
     assert said[1].endswith("97.5% (± 0.5%) within its range, none measurably below 0, 2.0% (± 0.5%) above 60")
+
+
+def test_customers_that_the_noise_would_hide_are_named_where_they_would_matter() -> None:
+    rows = {"share": 1.0, "stddev": 0.002, "at_most": False, "fewer_than": 4096}
+    (line,) = kept_text.lines({"rows": {**rows, "hides": 60}}, "customer")
+    end = "rows of customers with fewer than 4,096 rows are counted"
+    assert line.endswith(f"{end} (the noise would hide up to 60 customers with far more than most)")
+    (line,) = kept_text.lines({"rows": {**rows, "hides": 0}}, "customer")
+    assert line.endswith(end)
