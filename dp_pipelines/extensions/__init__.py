@@ -8,6 +8,8 @@ reader (`jobs.sources.extension_reader`), output (`jobs.outputs.extension_output
 
 import importlib
 import importlib.util
+import pathlib
+import sys
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
@@ -34,6 +36,9 @@ BUILT_IN = {
 """Kind and name of each feature, and its import path: a module, a colon, an attribute."""
 
 Found = TypeVar("Found")
+
+STANDARD = f"python{sys.version_info.major}{sys.version_info.minor}.zip"
+"""The archive on each import path in which only the standard library may be."""
 
 UPDATE = "update or uninstall its distribution"
 
@@ -214,6 +219,8 @@ def _missing(field: str, extension: str) -> RequestError:
 
 def _entry_points(kind: str) -> "dict[str, EntryPoint]":
     """Return the entry points of a kind by name, less those of built-in names."""
+    if not _is_listed():
+        return {}
     import importlib.metadata  # slow, and not needed for a built-in name
 
     entry_points = {}
@@ -222,3 +229,18 @@ def _entry_points(kind: str) -> "dict[str, EntryPoint]":
         if listed_kind == kind and name and not is_built_in(kind, name):
             entry_points[name] = entry_point
     return entry_points
+
+
+def _is_listed() -> bool:
+    """Return False if no distribution lists features in the folders of the import path.
+
+    To look for the name of the group in their files of entry points takes a fraction of the time of `importlib.metadata`, which
+    parses all of them. It reads archives too: where there are some, or a file cannot be read, the answer is True.
+    """
+    folders = [pathlib.Path(place or ".") for place in sys.path]
+    if any(folder.is_file() and folder.name != STANDARD for folder in folders):
+        return True
+    try:
+        return any(GROUP.encode() in path.read_bytes() for folder in folders for path in folder.glob("*/entry_points.txt"))
+    except OSError:
+        return True

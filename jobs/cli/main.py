@@ -6,6 +6,7 @@ messages are public. Slow modules are imported only by the command that needs th
 """
 
 import argparse
+import importlib
 import os
 import pathlib
 import sys
@@ -60,11 +61,28 @@ exit codes: 0 done; 1 failed, nothing was published, or only what the message sa
 """
 
 
-def parser(added: Mapping[str, Command] | None = None) -> CommandParser:
+OPTIONS = {
+    "plan": "plan_arguments",
+    "run": "run_arguments",
+    "init": "init_arguments",
+    "audit": "audit_arguments",
+    "doctor": "doctor_arguments",
+    "predict": "predict_arguments",
+    "report": "report_arguments",
+    "ledger": "ledger_arguments",
+    "runs": "ledger_arguments",
+    "schema": "schema_arguments",
+}
+"""The commands of the core, in the order of the help, each with the module of `arguments` that adds its parser."""
+
+
+def parser(added: Mapping[str, Command] | None = None, only: str | None = None) -> CommandParser:
     """Return the parser of all commands and their options.
 
     Args:
         added: commands of extensions by name; left out, those of all installed built-in extensions.
+        only: the command of the core that a command line names first. Others are left out, since to make their options takes
+            longer than to parse its own.
     """
     added = extension_command.all_of(extensions.built_in(extension_command.KIND)) if added is None else added
     layout = argparse.RawDescriptionHelpFormatter
@@ -88,29 +106,8 @@ def parser(added: Mapping[str, Command] | None = None) -> CommandParser:
         )
         return made
 
-    from dp_pipelines.jobs.cli.arguments import (
-        audit_arguments,
-        doctor_arguments,
-        init_arguments,
-        ledger_arguments,
-        plan_arguments,
-        predict_arguments,
-        report_arguments,
-        run_arguments,
-    )
-
-    plan_arguments.add(command)
-    run_arguments.add(command)
-    for room in (
-        init_arguments, audit_arguments, doctor_arguments, predict_arguments, report_arguments,
-        ledger_arguments,
-    ):  # fmt: skip
-        room.add(command)
-    command(
-        "schema",
-        "print the JSON schema of job files, for editors",
-        "example:\n  dp-pipelines schema > job.schema.json\n",
-    )
+    for module in dict.fromkeys(OPTIONS.values()) if only is None else [OPTIONS[only]]:
+        importlib.import_module(f"dp_pipelines.jobs.cli.arguments.{module}").add(command)
     for extension in added.values():
         extension.add(command)
     return top
@@ -175,7 +172,7 @@ def _called(arguments: list[str], *, as_command: bool) -> int:
     }
     added = extension_command.asked_for(arguments, core)
     commands = core | {name: command.run for name, command in added.items()}
-    top = parser(added)
+    top = parser(added, only=arguments[0] if arguments and arguments[0] in core else None)
     with output.printing():  # help
         top.refuse_misspelt(arguments)
         given, rest = top.parse_known_args(arguments)

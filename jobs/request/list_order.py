@@ -74,7 +74,6 @@ WITH_ORDER: dict[Keys, str] = {
     ("stages", "*", "fit", "candidates"): "they are published in this order",
     ("stages", "*", "fit", "class_weights"): "one for each class",
     ("stages", "*", "model", "hidden"): "layers from the first to the last",
-    ("stages", "*", "clips", "*"): "a lowest and a highest value",
     ("stages", "*", "columns"): "the parts of a report, from the first to the last",
     ("stages", "*", "by_columns"): "the same",
     ("stages", "*", "evaluation", "by", "groups"): "they are published in this order",

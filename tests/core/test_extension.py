@@ -6,6 +6,8 @@ extensions (`tests/extensions`), and what is wrong with a command that cannot be
 
 import json
 import pathlib
+import sys
+import zipfile
 from collections.abc import Callable
 
 import pyarrow.parquet
@@ -206,3 +208,21 @@ def test_without_the_distribution_its_keys_are_unknown(
     assert "source.words: unknown key" in said.err
     assert "outputs.shelf: unknown key" in said.err
     assert call("hello", "you").code == 2
+
+
+@pytest.mark.parametrize("place", ["folder", "archive", "unreadable folder"])
+def test_the_features_of_a_distribution_are_listed_wherever_it_is_installed(
+    place: str, toys: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if place == "archive":
+        archive = tmp_path / "toys.zip"
+        with zipfile.ZipFile(archive, "w") as written:
+            for path in (*(toys / "toys-1.0.dist-info").iterdir(), toys / "toy_extension.py"):
+                written.write(path, path.relative_to(toys))
+        monkeypatch.setattr(sys, "path", [str(archive), *(folder for folder in sys.path if folder != str(toys))])
+    if place == "unreadable folder":
+        (toys / "more-1.0.dist-info" / "entry_points.txt").mkdir(parents=True)
+    assert extensions.third_party("command") == ["hello"]
+    if place == "folder":
+        (toys / "toys-1.0.dist-info" / "entry_points.txt").unlink()
+        assert extensions.third_party("command") == []

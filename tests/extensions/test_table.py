@@ -92,7 +92,7 @@ def test_a_built_in_name_is_never_replaced(name: str, others: pathlib.Path, call
 
 
 def test_entry_points_are_read_only_for_unknown_names_and_help(
-    call: Callable[..., Said], monkeypatch: pytest.MonkeyPatch
+    others: pathlib.Path, call: Callable[..., Said], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read = []
 

@@ -9,12 +9,16 @@ from typing import Any
 
 import pytest
 
+from dp_pipelines import extensions
 from dp_pipelines.jobs.request import list_order
 from dp_pipelines.jobs.request.list_order import WITH_ORDER, WITHOUT_ORDER, Keys
 from tests.helpers.job_schema import SCHEMA
 
 PAIRS_INSIDE: Keys = ("stages", "*", "pairs", "*")
 """Ordered together with the list around it."""
+
+OF_EXTENSIONS: dict[str, list[Keys]] = {"sql_select": [("stages", "*", "clips", "*")]}
+"""Lists in keys that extensions put others in place of: a lowest and a highest value."""
 
 
 def lists_of(node: dict[str, Any], path: Keys = (), within: tuple[str, ...] = ()) -> Iterator[Keys]:
@@ -41,7 +45,8 @@ LISTS = sorted({path for name in ("Job", "CollectedJob") for path in lists_of({"
 
 
 def test_every_list_of_the_schema_has_an_order_that_means_something_or_nothing() -> None:
-    decided = {*WITHOUT_ORDER, *WITH_ORDER, PAIRS_INSIDE}
+    added = [path for name, paths in OF_EXTENSIONS.items() if extensions.has_folder(name) for path in paths]
+    decided = {*WITHOUT_ORDER, *WITH_ORDER, PAIRS_INSIDE, *added}
     assert [path for path in LISTS if path not in decided] == []
     assert [path for path in decided if path not in LISTS] == []
     assert WITHOUT_ORDER.keys().isdisjoint(WITH_ORDER)
