@@ -241,6 +241,8 @@ def _is_listed() -> bool:
     if any(folder.is_file() and folder.name != STANDARD for folder in folders):
         return True
     try:
-        return any(GROUP.encode() in path.read_bytes() for folder in folders for path in folder.glob("*/entry_points.txt"))
+        return any(
+            GROUP.encode() in path.read_bytes() for folder in folders for path in folder.glob("*/entry_points.txt")
+        )
     except OSError:
         return True
