@@ -11,10 +11,12 @@ partitions settles beforehand.
 
 import argparse
 import dataclasses
+import itertools
 import math
 import pathlib
 import sys
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -39,13 +41,14 @@ from dp_pipelines.release import bounds_chosen
 EPSILONS, DELTA, SALT = (0.3, 1.0, 3.0), 1e-6, 20260105
 INIT = (8, 4)
 """The bounds that `init` wrote before: groups of a unit, and rows in each."""
-GRID = joint_bounds.CANDIDATES
+GRID = joint_bounds.CANDIDATES, joint_bounds.ROW_CANDIDATES
 METRICS = ("rows", "units", "total")
 WORDS = {"rows": "counts", "units": "people", "total": "sums"}
 
 Floats = npt.NDArray[np.float64]
 Codes = npt.NDArray[np.int64]
-Pair = tuple[int, int]
+Pair = tuple[int, int | None]
+"""Bounds on groups and on rows in each; None where no metric looks at rows."""
 
 
 def _route(table: pa.Table) -> Any:
@@ -129,7 +132,8 @@ class Table:
 
     def kept(self, pair: Pair) -> npt.NDArray[np.bool_]:
         """Return which rows bounds keep."""
-        return (self.rank_of_pair < pair[0]) & (self.rank_in_pair < pair[1])
+        in_groups = self.rank_of_pair < pair[0]
+        return in_groups if pair[1] is None else in_groups & (self.rank_in_pair < pair[1])
 
     def sizes(self) -> tuple[Codes, Codes]:
         """Return the number of groups of each unit, and of its rows in the first of these."""
@@ -147,11 +151,13 @@ class Table:
         found[:2] = (rows == of_kept).sum(), (rows != of_kept).sum()
         found[2 : cells.before_clamped] = _cells(rows, of_kept, cells.edges)
         found[cells.before_clamped + 1 : cells.before_pairs : 3] = size
-        found[cells.before_pairs : cells.before_sums] = _cells(groups, np.minimum(groups, pair[0]), cells.pairs)
-        parts = amounts.of_values(self.amount, 1.0)
-        whole = amounts.sums(self.unit, parts, size)
-        left = amounts.sums(self.unit[keep], np.minimum(parts, amounts.PARTS_OF_END)[keep], size)
-        found[cells.before_sums : cells.before_facts] = _cells(whole, np.minimum(left, whole), cells.amounts)
+        if cells.pairs:
+            found[cells.before_pairs : cells.before_sums] = _cells(groups, np.minimum(groups, pair[0]), cells.pairs)
+        if cells.sums:
+            parts = amounts.of_values(self.amount, 1.0)
+            whole = amounts.sums(self.unit, parts, size)
+            left = amounts.sums(self.unit[keep], np.minimum(parts, amounts.PARTS_OF_END)[keep], size)
+            found[cells.before_sums : cells.before_facts] = _cells(whole, np.minimum(left, whole), cells.amounts)
         found[cells.before_facts :: 2] = size
         return found
 
@@ -174,9 +180,10 @@ def _cells(whole: Codes, left: Codes, edges: tuple[int, ...]) -> Floats:
     return np.concatenate(both)
 
 
-def query_of(bounds: dp.ContributionBounds, groups: int) -> dp.Query:
+def query_of(bounds: dp.ContributionBounds, groups: int, names: Sequence[str]) -> dp.Query:
     """Return what a job asks over so many listed groups; amounts are parts of what the clamp allows."""
     metrics = {"rows": dp.Count(), "units": dp.PrivacyIdCount(), "total": dp.Sum("amount", min_value=0, max_value=1)}
+    metrics = {name: metrics[name] for name in names}
     return dp.Query(
         privacy_unit="unit",
         partition_by="key",
@@ -195,22 +202,24 @@ class Budget:
     """The plan of an epsilon, which is the same for all tables but for the list of groups, and noise with fixed bounds.
 
     Args:
+        names: of the metrics of the stage.
         plan: with open bounds.
         gaussian, laplace: standard deviation, by metric, of the noise of a plan with bounds 1 and 1, all of the budget and no
             `kept`.
     """
 
+    names: Sequence[str]
     plan: dp.Plan
     gaussian: Mapping[str, float]
     laplace: Mapping[str, float]
 
     @classmethod
-    def of(cls, epsilon: float) -> "Budget":
-        """Return that of an epsilon."""
+    def of(cls, epsilon: float, names: Sequence[str]) -> "Budget":
+        """Return that of an epsilon and of a stage with these metrics."""
 
         def noise(partitions: int, law: str) -> dict[str, float]:
             bounds = dp.ContributionBounds(max_partitions_contributed=partitions, max_contributions_per_partition=1)
-            query = dataclasses.replace(query_of(bounds, 2), kept=None)
+            query = dataclasses.replace(query_of(bounds, 2, names), kept=None)
             stage = dp.Plan(epsilon=epsilon, delta=DELTA, stages={"s": query})["s"]
             found = {}
             for statistic, one in zip(stage.statistics, stage.noises, strict=True):
@@ -220,17 +229,17 @@ class Budget:
                     found[metric] = one.stddev / (partitions if law == "laplace" else math.sqrt(partitions))
             return found
 
-        plan = dp.Plan(epsilon=epsilon, delta=DELTA, stages={"s": query_of(AUTO, 2)})
-        return cls(plan=plan, gaussian=noise(64, "gaussian"), laplace=noise(1, "laplace"))
+        plan = dp.Plan(epsilon=epsilon, delta=DELTA, stages={"s": query_of(AUTO, 2, names)})
+        return cls(names=names, plan=plan, gaussian=noise(64, "gaussian"), laplace=noise(1, "laplace"))
 
 
 def best(table: Table, budget: Budget) -> dict[str, float]:
     """Return the least median error of any bounds and either law, by metric, and `<metric> init` with the bounds of `init`."""
     random = np.random.default_rng(SALT)
     found: dict[str, list[float]] = {}
-    for pair in [(a, b) for a in GRID for b in GRID]:
+    for pair in itertools.product(*GRID):
         counted = table.counted(pair)
-        for name in METRICS:
+        for name in budget.names:
             truth, rows = table.truth[name], 1 if name == "units" else pair[1]
             gaussian = budget.gaussian[name] * math.sqrt(pair[0]) * rows * random.standard_normal((20, len(truth)))
             laplace = budget.laplace[name] * pair[0] * rows / math.sqrt(2) * random.laplace(size=(20, len(truth)))
@@ -249,7 +258,7 @@ class Result:
     """What was seen of one table with one epsilon.
 
     Args:
-        case, epsilon: of which.
+        case, epsilon, alone: of which, and whether each metric was in a stage of its own.
         seen: of the ranges of each metric.
         errors: by metric, the median relative error of the estimates of each run, of counted numbers where there are none.
         best: as `best` returns them.
@@ -258,6 +267,7 @@ class Result:
 
     case: fixed.Case
     epsilon: float
+    alone: bool
     seen: dict[str, fixed.Seen]
     errors: dict[str, list[float]]
     best: Mapping[str, float]
@@ -267,14 +277,15 @@ class Result:
 def run_all(case: fixed.Case, table: Table, epsilon: float, budget: Budget, runs: int) -> Result:
     """Return what so many runs of one table show."""
     groups = len(table.truth["rows"])
-    result = Result(case, epsilon, {n: fixed.Seen() for n in (*METRICS, "mean")}, {}, best(table, budget), [])
-    query = query_of(AUTO, groups)
+    names, alone = budget.names, len(budget.names) == 1
+    result = Result(case, epsilon, alone, {n: fixed.Seen() for n in (*names, "mean")}, {}, best(table, budget), [])
+    query = query_of(budget.plan["s"].query.bounds, groups, names)
     stage, shown = dataclasses.replace(budget.plan["s"], query=query), budget.plan["s.partitions"]
     partitions, rows = table.sizes()
-    most = joint_bounds.most_rows(GRID)
+    most = joint_bounds.most_rows(GRID[1])
     exact = {
-        "units": np.histogram(np.minimum(partitions, GRID[-1]), joint_bounds.edges(GRID))[0],
-        "rows": np.histogram(np.minimum(rows, most), joint_bounds.row_edges(GRID))[0],
+        "units": np.histogram(np.minimum(partitions, GRID[0][-1]), joint_bounds.edges(GRID[0]))[0],
+        "rows": np.histogram(np.minimum(rows, most), joint_bounds.row_edges(GRID[1]))[0],
     }
     known: dict[Pair, tuple[fixed.Exact, StagePlan, dp.Query]] = {}
     for _ in range(runs):
@@ -283,15 +294,16 @@ def run_all(case: fixed.Case, table: Table, epsilon: float, budget: Budget, runs
         if pair not in known:
             ready = resolve.with_partitions(stage, *pair)
             # The mean is computed from the sum and the count, which are then from 0 on.
-            metrics = {**query.metrics, "mean": dp.Mean("amount", min_value=0, max_value=1)}
+            mean = {} if alone else {"mean": dp.Mean("amount", min_value=0, max_value=1)}
+            metrics = {**query.metrics, **mean}
             as_run = kept_counts.as_it_runs(query, ready.query.bounds, metrics)
             units = table.vector(pair, KeptCounts.of(as_run))
             truth = {**table.truth, "mean": table.truth["total"] / table.truth["rows"]}
             known[pair] = fixed.Exact(truth=truth, counted=table.counted(pair), units=units), ready, as_run
         of_pair, ready, as_run = known[pair]
-        before = {name: len(result.seen[name].errors) for name in METRICS}
+        before = {name: len(result.seen[name].errors) for name in names}
         fixed.run(of_pair, as_run, {"s": ready, "s.kept": budget.plan["s.kept"]}, result.seen)
-        for name in METRICS:
+        for name in names:
             seen = result.seen[name]
             better = seen.errors if len(seen.errors) > before[name] else seen.errors_counted
             result.errors.setdefault(name, []).append(better[-1])
@@ -302,13 +314,14 @@ def _chosen(stage: StagePlan, shown: StagePlan, exact: Mapping[str, Codes]) -> P
     """The bounds that a run chooses from histograms with noise."""
     noisy = {}
     for name, counts in exact.items():
+        if name not in shown.query.metrics:  # people alone: no bound on rows is chosen
+            continue
         (statistic,) = shown.query.metrics[name].statistics(shown.basis(shown.query.metrics[name]))
         noise = shown.noises[shown.statistics.index(statistic)]
         assert noise is not None
         noisy[name] = [(counts + Sampler(noise.law).draw(len(counts)) * noise.unit).tolist()]
     partitions, rows = bounds_chosen.contributions(stage, shown, pa.table(noisy))
     assert partitions is not None
-    assert rows is not None
     return partitions, rows
 
 
@@ -316,14 +329,18 @@ HEAD = """\
 # Bounds that runs choose
 
 `benchmarks/chosen_bounds.py`, {runs} runs of each of {tables} tables with `bounds: auto`, delta 1e-6, over groups of at least
-50 units, which are listed; counts, people and clamped sums in one stage. {made_with}.
+50 units, which are listed. {made_with}.
 
 *Error* is the median relative error of estimates (of counted numbers where there is no estimate), over that of the best
-of 49 pairs of bounds and both laws, found by looking at the truth, with all of the budget: the median over the tables
+of {pairs} pairs of bounds and both laws, found by looking at the truth, with all of the budget: the median over the tables
 and the worst table; then over that of the bounds 8 and 4, the median over the tables. *Printed* says in how many tables
 more than a fifth of the runs print a range, *inside* in which part of their cells it holds the truth: the mean over
 tables and the worst one. *Width* is half of the median range over the error bar: median and worst table.
+"""
 
+SECTIONS = {True: "Counts, people or clamped sums alone in a stage", False: "All three in one stage"}
+
+COLUMNS = """
 | epsilon | of | error: median | worst | over 8, 4 | printed | inside | worst | width | worst |
 |---|---|---|---|---|---|---|---|---|---|
 """
@@ -331,7 +348,7 @@ tables and the worst one. *Width* is half of the median range over the error bar
 EACH = """
 ## Each table at epsilon 1
 
-*Bounds* are those that most runs chose: groups of a unit, and rows in each.
+Each alone in a stage. *Bounds* are those that most runs chose: groups of a unit, and rows in each.
 
 | table | bounds | of | error | best | over best | over 8, 4 | printed | inside | width |
 |---|---|---|---|---|---|---|---|---|---|
@@ -343,16 +360,22 @@ def page(found: list[Result], runs: int) -> str:
     used = versions(pathlib.Path(sys.executable), ["numpy", "pyarrow"])
     made_with = ", ".join(f"{name} {version}" for name, version in used.items())
     tables = len({result.case.name for result in found if not result.case.breaks})
-    lines = HEAD.format(runs=runs, tables=tables, made_with=made_with).splitlines()
-    for epsilon in EPSILONS:
-        chosen = [result for result in found if result.epsilon == epsilon and not result.case.breaks]
-        lines += [f"| {epsilon:g} | {WORDS[name]} | {_over_tables(chosen, name, runs)} |" for name in METRICS]
+    pairs = len(GRID[0]) * len(GRID[1])
+    lines = HEAD.format(runs=runs, tables=tables, made_with=made_with, pairs=pairs).splitlines()
+    for alone, title in SECTIONS.items():
+        lines += ["", f"## {title}", *COLUMNS.splitlines()]
+        for epsilon in EPSILONS:
+            chosen = [r for r in found if (r.epsilon, r.alone) == (epsilon, alone) and not r.case.breaks]
+            for name in METRICS:
+                of_metric = [result for result in chosen if name in result.errors]
+                lines.append(f"| {epsilon:g} | {WORDS[name]} | {_over_tables(of_metric, name, runs)} |")
     lines += EACH.splitlines()
-    for result in (result for result in found if result.epsilon == 1.0):
-        pairs, counts = np.unique(np.array(result.chosen), axis=0, return_counts=True)
-        most = ", ".join(str(bound) for bound in pairs[np.argmax(counts)])
+    for result in (result for result in found if result.epsilon == 1.0 and result.alone):
+        ((pair, _),) = Counter(result.chosen).most_common(1)
+        most = ", ".join("-" if bound is None else str(bound) for bound in pair)
         lines += [
-            f"| {result.case.name} | {most} | {WORDS[name]} | {_figures(result, name, runs)} |" for name in METRICS
+            f"| {result.case.name} | {most} | {WORDS[name]} | {_figures(result, name, runs)} |"
+            for name in result.errors
         ]
     return "\n".join([*lines, ""])
 
@@ -390,15 +413,17 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--out", type=pathlib.Path, default=REPOSITORY / "docs" / "benchmarks")
     options = parser.parse_args(arguments)
     fixed.refuse_missing_tables(parser)
-    budgets = {epsilon: Budget.of(epsilon) for epsilon in EPSILONS}
+    stages = [(name,) for name in METRICS] + [METRICS]
+    budgets = {(epsilon, names): Budget.of(epsilon, names) for epsilon in EPSILONS for names in stages}
     found = []
     for case in (*fixed.CASES, *MORE, fixed.BROKEN):
         table = Table.of(case)
-        for epsilon in EPSILONS:
-            found.append(run_all(case, table, epsilon, budgets[epsilon], options.runs))
-            say(f"{case.name}, epsilon {epsilon:g}: {_ratio(found[-1], 'rows'):.2f} times the error of the best bounds")
+        for (epsilon, names), budget in budgets.items():
+            found.append(run_all(case, table, epsilon, budget, options.runs))
+            ratios = ", ".join(f"{WORDS[name]} {_ratio(found[-1], name):.2f}" for name in names)
+            say(f"{case.name}, epsilon {epsilon:g}: the error over that of the best bounds: {ratios}")
     (options.out / "chosen_bounds.md").write_text(page(found, options.runs), encoding="utf-8")
-    return fixed.status_of([result.seen[name] for result in found if not result.case.breaks for name in METRICS])
+    return fixed.status_of([result.seen[name] for result in found if not result.case.breaks for name in result.errors])
 
 
 if __name__ == "__main__":

@@ -260,24 +260,30 @@ class Seen:
         self.errors.append(float(np.median((np.abs(made["estimate"] - truth) / truth)[known])))
 
 
-def run(known: Exact, query: dp.Query, plan: dp.Plan, seen: Mapping[str, Seen]) -> None:
-    """Draw one release, and count what its ranges hold."""
+STATISTICS = {"rows": "rows", "units": "units", "total": "sum("}
+"""How the name of each metric's statistic begins; the mean has none of its own."""
+
+
+def run(known: Exact, query: dp.Query, plan: Mapping[str, StagePlan], seen: Mapping[str, Seen]) -> None:
+    """Draw one release of the metrics of a query, and count what its ranges hold."""
+    names = [name for name in METRICS if name in query.metrics]
     stage, of_kept = plan["s"], plan["s.kept"]
     assert not stage.choices.centred  # sums are counted from 0 here
     vector, stddev, law = drawn(known.units, of_kept, "vector_sum")
     figures = kept_shares.shares(vector, stddev, law, KeptCounts.of(query), query.metrics)
     values, stddevs, laws = {}, {}, {}
-    for name, statistic in (("rows", "rows"), ("units", "units"), ("total", "sum(")):
-        values[name], stddevs[name], laws[name] = drawn(known.counted[name], stage, statistic)
-    rows = np.maximum(values["rows"], 1.0)
-    values["mean"] = values["total"] / rows
-    laws["mean"] = laws["total"]
-    bars = {name: np.full(len(rows), stddevs[name]) for name in stddevs}
-    bars["mean"] = np.hypot(stddevs["total"], values["mean"] * stddevs["rows"]) / rows
-    columns = {name: values[name] for name in METRICS} | {f"{name}_stddev": bars[name] for name in METRICS}
-    described = {"kept": figures, "metrics": {name: {"noise": laws[name]} for name in METRICS}}
+    for name in names:
+        if name in STATISTICS:
+            values[name], stddevs[name], laws[name] = drawn(known.counted[name], stage, STATISTICS[name])
+    bars = {name: np.full(len(values[name]), stddevs[name]) for name in stddevs}
+    if "mean" in names:
+        rows = np.maximum(values["rows"], 1.0)
+        values["mean"], laws["mean"] = values["total"] / rows, laws["total"]
+        bars["mean"] = np.hypot(stddevs["total"], values["mean"] * stddevs["rows"]) / rows
+    columns = {name: values[name] for name in names} | {f"{name}_stddev": bars[name] for name in names}
+    described = {"kept": figures, "metrics": {name: {"noise": laws[name]} for name in names}}
     table = ranges.with_columns(pa.table(columns), query, ranges.of_stage(query, described))
-    for name in METRICS:
+    for name in names:
         made = {part: _floats(table.column(f"{name}_{part}")) for part in ("low", "estimate", "high")}
         seen[name].add(known.truth[name], values[name], ERROR_BAR * bars[name], made)
 

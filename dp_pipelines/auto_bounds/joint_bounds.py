@@ -39,7 +39,11 @@ HISTOGRAM = "rows"
 """The metric that releases the histogram of it."""
 
 CANDIDATES = (1, 2, 4, 8, 16, 32, 64)
-"""What a bound may be where the job leaves it open."""
+"""Possible bounds on partitions where the job leaves them open."""
+
+ROW_CANDIDATES = (*CANDIDATES, 128, 256, 512)
+"""Likewise on rows in each. There are more, since the noise grows with them and not with the root: only where most units have so
+many rows in few partitions is such a bound chosen, and there smaller ones keep too little for a range."""
 
 UP_TO = 4096
 """Units with so many rows in the partition or more are counted together."""

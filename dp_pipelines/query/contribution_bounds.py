@@ -34,7 +34,7 @@ class ContributionBounds:
         max_contributions: rows of one unit in all, instead of the two above.
         partition_candidates: if `max_partitions_contributed` is `auto`, its possible values: rising whole numbers that do not
             come from the data. With `max_contributions_per_partition: auto` they are the powers of 2 up to 64 if left out.
-        row_candidates: likewise, where `max_contributions_per_partition` is `auto`; the powers of 2 up to 64 if left out.
+        row_candidates: likewise, where `max_contributions_per_partition` is `auto`; the powers of 2 up to 512 if left out.
 
     >>> ContributionBounds(max_partitions_contributed=8, max_contributions_per_partition=3).max_partitions
     8
@@ -53,7 +53,7 @@ class ContributionBounds:
     def __post_init__(self) -> None:
         checks.declared(self)
         if self.auto_rows:
-            rows = joint_bounds.CANDIDATES if self.row_candidates is None else self.row_candidates
+            rows = joint_bounds.ROW_CANDIDATES if self.row_candidates is None else self.row_candidates
             object.__setattr__(self, "row_candidates", partition_bound.checked(rows, LARGEST_BOUND, "row_candidates"))
         elif self.row_candidates is not None:
             raise RequestError(

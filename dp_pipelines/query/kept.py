@@ -60,6 +60,6 @@ class Kept:
         object.__setattr__(self, "filters", tuple(self.filters))
 
 
-BESIDE_AUTO = Kept(share=0.03, up_to=4096, each_metric=True)
+BESIDE_AUTO = Kept(share=0.08, up_to=4096, each_metric=True)
 """The default of job files in which the run chooses the bound on rows: without it, nobody would learn how much a choice cut
-off. A share of 0.02 would be enough for rows; 0.03 also measures people and sums."""
+off. With 0.03, a third fewer of 18 tables had a range at epsilon 0.3; 0.08 makes all other noise 2.6% larger."""

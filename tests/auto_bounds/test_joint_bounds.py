@@ -36,8 +36,9 @@ def sizes_of(numbers: np.ndarray, edges: tuple[float, ...], stddev: float = 5.0)
 
 
 def test_both_bounds_open_are_the_powers_of_two_if_nothing_else_is_said() -> None:
-    assert BOTH.candidates == BOTH.row_candidates == (1, 2, 4, 8, 16, 32, 64)
-    assert (BOTH.max_partitions, BOTH.max_rows_per_partition, BOTH.max_rows) == (64, 64, 4096)
+    assert BOTH.candidates == (1, 2, 4, 8, 16, 32, 64)
+    assert BOTH.row_candidates == (*BOTH.candidates, 128, 256, 512)
+    assert (BOTH.max_partitions, BOTH.max_rows_per_partition, BOTH.max_rows) == (64, 512, 32768)
     chosen = BOTH.choosing(8, 2)
     assert chosen == dp.ContributionBounds(max_partitions_contributed=8, max_contributions_per_partition=2)
 
