@@ -26,3 +26,20 @@ def deviations_in_bar(law: str) -> float:
     (1.96, 2.118, 2.118)
     """
     return LAPLACE_BAR if "laplace" in law else ERROR_BAR
+
+
+def cut_at_range(value: float, low: float, high: float, within: tuple[float, float]) -> tuple[float, float]:
+    """Return an interval that ends where the true number must end; of a number beyond that, the interval of the nearest end.
+
+    Args:
+        value: the released number.
+        low, high: the ends of the interval of its noise.
+        within: the range of the true number; infinite ends for none.
+
+    >>> cut_at_range(-3.0, -5.0, -1.0, (0.0, math.inf)), cut_at_range(11.5, 10.5, 12.5, (0.0, 12.0))
+    ((0.0, 2.0), (10.5, 12.0))
+    """
+    least, most = within
+    shift = min(max(value, least), most) - value
+    ends = min(low, low + shift), max(high, high + shift)
+    return min(max(ends[0], least), most), min(max(ends[1], least), most)

@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from typing import Literal
 
 from dp_pipelines.metrics.error_bars import LAPLACE_BAR, NORMAL_POINT
+from dp_pipelines.metrics.weighted_mean import SumPair
 
 WITHIN = 0.1
 """The error up to which a number counts as good: a tenth of itself, or of its range."""
@@ -159,6 +160,21 @@ def of_mean(
         return reach([(1.0, total), (farthest + t, count)]) / t
 
     return GoodFrom(promise=promise, least=least(near), of=of, noise_below=least(most), guessed_by="rows")
+
+
+def of_weighted_mean(pair: SumPair, weighted: Level, weights: Level) -> GoodFrom:
+    """Return the statement about a weighted mean, as that about a mean, with the sum of weights in place of the count.
+
+    Args:
+        pair: the mean.
+        weighted, weights: the noise of its two sums.
+    """
+    near, half = WITHIN * (pair.high - pair.low), (pair.high - pair.low) / 2
+    promise = f"within {near:.4g}, {WITHIN:.0%} of its range,"
+    good = of_mean(weighted, weights, farthest=half, near=near, of="in weights", promise=promise, most=half)
+    each = pair.largest / 2
+    example = f"{shown(good.least / each)} rows of weight {each:.4g}"
+    return dataclasses.replace(good, each=each, example=example)
 
 
 def shown(size: float) -> str:

@@ -17,7 +17,7 @@ from dp_pipelines.errors import RequestError
 from dp_pipelines.kernels.lattice import Floats, Lattice, SummandLattice
 from dp_pipelines.kernels.statistics import ClippedUnitSum, Statistic
 from dp_pipelines.metrics import weighted_mean
-from dp_pipelines.metrics.base import Basis, KeptBy, Noisy, ReleasedValues, constant
+from dp_pipelines.metrics.base import Basis, KeptBy, Metric, Noisy, ReleasedValues, constant
 from dp_pipelines.metrics.good_from import WITHIN, GoodFrom, Level, of_amount, of_mean, reach
 from dp_pipelines.metrics.lookup_bound import PartitionScale
 from dp_pipelines.metrics.over_column import OverColumn
@@ -147,6 +147,12 @@ class Sum(OverColumn):
         times = reach(parts) / max(abs(self.low), abs(self.high))
         of = "times the larger of the bounds that the run chooses"
         return (GoodFrom(promise=f"within {WITHIN:.0%}", least=times / WITHIN, of=of, noise_below=times),)
+
+
+def weighted_pairs(metrics: Mapping[str, Metric]) -> list[weighted_mean.SumPair]:
+    """Return the weighted means whose sums are among the metrics of a query."""
+    columns = {name: [metric.column] for name, metric in metrics.items() if isinstance(metric, Sum)}
+    return weighted_mean.sum_pairs(columns)
 
 
 @dataclasses.dataclass(frozen=True)

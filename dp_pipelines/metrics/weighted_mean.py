@@ -7,11 +7,15 @@ those of two sums and of their quotient.
 """
 
 import dataclasses
-from typing import TYPE_CHECKING
+import re
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from dp_pipelines import checks
 from dp_pipelines.errors import RequestError
-from dp_pipelines.kernels.lattice import Lattice
+from dp_pipelines.kernels.lattice import Floats, Lattice
 
 if TYPE_CHECKING:
     from dp_pipelines.metrics.sums import Mean
@@ -21,6 +25,15 @@ LARGEST_WEIGHT = 1e100
 
 WEIGHTS, WEIGHTED = "weights", "weighted"
 """How the names of the two sums end."""
+
+_DISTANCE = re.compile(
+    r"(?P<weight>.+ \(0 to (?P<most>[^ ()]+)\)) \* \((?P<value>.+) \((?P<low>[^ ()]+) to (?P<high>[^ ()]+)\) - [^ ()]+\)",
+    re.DOTALL,
+)
+"""The column of weight times distance, as `weighted` names it."""
+
+_SUM = re.compile(r"sum\((?P<column>.*) in \[[^\[\],]+, [^\[\],]+\], values( from the middle)?\)", re.DOTALL)
+"""The name of a sum in a manifest (`kernels.statistics`)."""
 
 _ALONE = "write a stage with the two sums, or a mean without weights"
 
@@ -75,6 +88,95 @@ class SumOfExpression:
     low: float
     high: float
     label: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SumPair:
+    """The two sums of a weighted mean among the metrics of a stage.
+
+    Args:
+        name: of the mean.
+        weighted, weights: the names of its sums.
+        low, high: the range of its values.
+        largest: the largest weight.
+    """
+
+    name: str
+    weighted: str
+    weights: str
+    low: float
+    high: float
+    largest: float
+
+    @property
+    def middle(self) -> float:
+        """Return the number from which its values are counted."""
+        return self.low / 2 + self.high / 2
+
+    def mean_of(
+        self, weighted: Floats, noise: Floats, weights: Floats, noise_of_weights: Floats
+    ) -> tuple[Floats, Floats]:
+        """Return the means and about the deviation of their noise, as for means of rows, each within its range.
+
+        Args:
+            weighted, noise: the sums of weight times distance, and the deviations of their noise.
+            weights, noise_of_weights: the same of the sums of weights.
+
+        Returns:
+            NaN where weights do not add up to more than zero.
+        """
+        total = np.where(weights > 0, weights, np.nan)
+        mean = np.clip(self.middle + weighted / total, self.low, self.high)
+        return mean, np.hypot(noise, (mean - self.middle) * noise_of_weights) / total
+
+
+def released_pairs(metrics: Mapping[str, Any]) -> list[SumPair]:
+    """Return the weighted means of a stage, by what its manifest says of their sums.
+
+    Args:
+        metrics: the entries of the manifest, by name.
+
+    >>> weights = "sum(w (0 to 4) of v in [0.0, 4.0], values)"
+    >>> weighted = "sum(w (0 to 4) * (v (0 to 12) - 6) in [-24.0, 24.0], values)"
+    >>> metrics = {"a_weights": {"statistics": {weights: {}}}, "a_weighted": {"statistics": {weighted: {}}}}
+    >>> [(pair.name, pair.low, pair.high) for pair in released_pairs(metrics)]
+    [('a', 0.0, 12.0)]
+    """
+    columns = {}
+    for name, entry in metrics.items():
+        statistics = entry.get("statistics") if isinstance(entry, Mapping) else None
+        names = statistics if isinstance(statistics, Mapping) else ()
+        columns[str(name)] = [match["column"] for one in names if (match := _SUM.fullmatch(str(one)))]
+    return sum_pairs(columns)
+
+
+def sum_pairs(columns: Mapping[str, Collection[str]]) -> list[SumPair]:
+    """Return the weighted means of a stage, by the names of their sums and of the columns that these add up.
+
+    Args:
+        columns: by metric.
+
+    >>> columns = {"a_weights": ["w (0 to 4) of v"], "a_weighted": ["w (0 to 4) * (v (-2 to 10) - 4)"], "n": []}
+    >>> [(pair.name, pair.low, pair.high, pair.largest) for pair in sum_pairs(columns)]
+    [('a', -2.0, 10.0, 4.0)]
+    >>> sum_pairs({"a_weighted": ["w (0 to 4) * (v (0 to 12) - 6)"], "a_weights": ["u (0 to 4) of v"]})
+    []
+    """
+    pairs = []
+    for weighted, of_weighted in columns.items():
+        name = weighted.removesuffix(f"_{WEIGHTED}")
+        match = next((found for column in of_weighted if (found := _DISTANCE.fullmatch(column))), None)
+        of_weights = columns.get(f"{name}_{WEIGHTS}", ())
+        if name == weighted or match is None or f"{match['weight']} of {match['value']}" not in of_weights:
+            continue
+        try:
+            low, high, largest = (float(match[part]) for part in ("low", "high", "most"))
+        except ValueError:
+            continue
+        pairs.append(
+            SumPair(name=name, weighted=weighted, weights=f"{name}_{WEIGHTS}", low=low, high=high, largest=largest)
+        )
+    return pairs
 
 
 def weights(mean: "Mean", value: str, weight: str) -> SumOfExpression:

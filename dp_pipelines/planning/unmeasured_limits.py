@@ -7,6 +7,7 @@ covered: how much the limits cut off, which is a fact about the rows (`release.k
 import dataclasses
 
 from dp_pipelines.errors import RequestError
+from dp_pipelines.metrics.sums import weighted_pairs
 from dp_pipelines.plan_stages.kept_counts import amount_of
 from dp_pipelines.planning.limits import all_listed
 from dp_pipelines.query.contribution_bounds import AUTO_BOUNDS
@@ -51,7 +52,7 @@ def note(query: Query, *, measurable: bool = True, has_ranges: bool = True, unit
     low = any(metric.kept_by in ("rows", "units", "sum") for metric in query.metrics.values())
     may_be = "far too low" if low else "far off"
     unknown = f"what the limits cut off is not measured: numbers may be {may_be}, and nothing in the release shows it"
-    ways = [] if not measurable else _ways_out(query, units)
+    ways = [] if not measurable or weighted_pairs(query.metrics) else _ways_out(query, units)
     if not ways:
         return f"{unknown}; this stage cannot measure it"
     return f"{unknown}; {', or '.join(ways)}; {LATER}"

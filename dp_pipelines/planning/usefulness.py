@@ -7,6 +7,7 @@ covered: what bounds cut off; which share of a budget is best (`planning.choose`
 
 import collections
 import functools
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,8 @@ from dp_pipelines.auto_bounds import joint_bounds, partition_bound
 from dp_pipelines.errors import BudgetError
 from dp_pipelines.mechanisms.by_statistic import mechanism_of
 from dp_pipelines.metrics.base import Metric
-from dp_pipelines.metrics.good_from import GoodFrom, Level, shown
+from dp_pipelines.metrics.good_from import GoodFrom, Level, of_weighted_mean, shown
+from dp_pipelines.metrics.sums import weighted_pairs
 from dp_pipelines.planning import reserve
 from dp_pipelines.planning.noise_levels import noise_search
 from dp_pipelines.planning.stage import StagePlan
@@ -41,7 +43,8 @@ def add_to(described: dict[str, Any], stage: StagePlan, expect: "Expectation | N
     """Put into a stage as `plan --json` shows it what it is good for, and a warning where it will be mostly noise.
 
     Each metric gets `good_from`: statements with `words`, `promise`, `least`, `of`, and `noise_below`, the size below which the
-    number tells next to nothing. Where there are none because a run chooses bounds, `good_from_left_out` says so.
+    number tells next to nothing. Where there are none because a run chooses bounds, `good_from_left_out` says so. The two sums
+    of a weighted mean have none; the mean has one, under `weighted_means`.
 
     Args:
         described: the stage.
@@ -49,6 +52,17 @@ def add_to(described: dict[str, Any], stage: StagePlan, expect: "Expectation | N
         expect: about a typical partition.
     """
     lines = statements(stage)
+    if pairs := weighted_pairs(stage.query.metrics):
+        described["weighted_means"] = {
+            pair.name: {
+                "of": [pair.weighted, pair.weights],
+                "noise": "+".join(
+                    sorted({described["metrics"][one]["noise"] for one in (pair.weighted, pair.weights)})
+                ),
+                "good_from": [_to_json(one) for one in lines.get(pair.name, ())],
+            }
+            for pair in pairs
+        }
     for name, metric in stage.query.metrics.items():
         entry = described["metrics"][name]
         entry["good_from"] = [_to_json(one) for one in lines[name]]
@@ -67,10 +81,31 @@ def statements(stage: StagePlan) -> dict[str, tuple[GoodFrom, ...]]:
     for place, (statistic, noise) in enumerate(zip(stage.statistics, stage.noises, strict=True)):
         if noise is not None and (level := mechanism_of(statistic).level(stage.calibration(place))) is not None:
             levels[statistic] = level
-    return {
+    lines = {
         name: () if _open_bounds(metric, stage) else _of(metric, stage, levels)
         for name, metric in stage.query.metrics.items()
     }
+    for pair in weighted_pairs(stage.query.metrics):
+        lines[pair.weighted] = lines[pair.weights] = ()
+        parts = [_together(stage.query.metrics[name], stage, levels) for name in (pair.weighted, pair.weights)]
+        if parts[0] is not None and parts[1] is not None:
+            lines[pair.name] = (of_weighted_mean(pair, parts[0], parts[1]),)
+    return lines
+
+
+def _together(metric: Metric, stage: StagePlan, levels: Mapping[Any, Level]) -> Level | None:
+    """Return the noise of a sum, with that of the count from whose middle it is counted; None where it is not known."""
+    statistics = metric.statistics(stage.basis(metric))
+    if any(statistic not in levels for statistic in statistics):
+        return None
+    lattice = statistics[0].lattice
+    assert lattice is not None
+    factors = (1.0, lattice.offset)
+    stddev = math.hypot(
+        *(factor * levels[one].stddev for factor, one in zip(factors, statistics, strict=False))
+    )  # fmt: skip
+    laws = {levels[one].law for one in statistics}
+    return Level(stddev=stddev, law="gaussian" if laws == {"gaussian"} else "laplace")
 
 
 def without_each(

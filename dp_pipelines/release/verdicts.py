@@ -19,9 +19,10 @@ import pyarrow.parquet
 from numpy.typing import NDArray
 
 from dp_pipelines.kernels.lattice import Flags, Floats
-from dp_pipelines.metrics import registry
+from dp_pipelines.metrics import registry, weighted_mean
 from dp_pipelines.metrics.base import RAW, UNITS, Judged
 from dp_pipelines.metrics.error_bars import ERROR_BAR, deviations_in_bar
+from dp_pipelines.metrics.weighted_mean import SumPair
 from dp_pipelines.planning.noise_levels import passing_noise
 from dp_pipelines.release import finest_rows, shown_rows
 
@@ -84,12 +85,18 @@ def of_stage(table: pa.Table, stage: Mapping[str, Any]) -> dict[str, Verdict]:
     >>> of_stage(table, {"metrics": {"n": {"kind": "count"}}})["n"].words
     '1 of 3 differs from zero; 0.2 would by chance: ask for fewer partitions, a wider window or more budget'
     """
-    metrics, by_metric = _mapping(stage.get("metrics")), {}
+    metrics, by_metric = _mapping(stage.get("metrics")), dict[str, Verdict]()
     table, rolled = finest_rows.of(table, stage), finest_rows.is_rollup(stage)
     large = _mapping(stage.get(passing_noise.ENTRY))
     if large:
         return {name: _beside_noise(table.num_rows, large) for name in large["metrics"] if name in table.column_names}
+    means = {} if rolled else _weighted_means(table, stage)
+    of_means = {name for _, pair in means.items() for name in (pair.weighted, pair.weights)}
     for name in table.column_names:
+        if name in means:
+            by_metric |= _of_weighted_mean(table, means[name], stage)
+        if name in of_means:  # a mean in the middle of its range has a sum near zero
+            continue
         # Of a rollup the numbers as they were drawn: where zero was the least, bars of what adds up are not about zero.
         entry, drawn = _mapping(metrics.get(name)), f"{name}{RAW}" if rolled else name
         bars, metric = f"{drawn}_stddev", registry.of_kind(entry.get("kind"))
@@ -103,6 +110,28 @@ def of_stage(table: pa.Table, stage: Mapping[str, Any]) -> dict[str, Verdict]:
         if verdict is not None:
             by_metric[name] = verdict
     return by_metric
+
+
+def _weighted_means(table: pa.Table, stage: Mapping[str, Any]) -> dict[str, SumPair]:
+    """Return the weighted means whose sums a table has, by the first of their columns."""
+    found = {}
+    for pair in weighted_mean.released_pairs(_mapping(stage.get("metrics"))):
+        columns = [part for name in (pair.weighted, pair.weights) for part in (name, f"{name}_stddev")]
+        if {*columns} <= {*table.column_names}:
+            found[min(columns, key=table.column_names.index)] = pair
+    return found
+
+
+def _of_weighted_mean(table: pa.Table, pair: SumPair, stage: Mapping[str, Any]) -> dict[str, Verdict]:
+    """Return the verdict on a weighted mean, by its name: how many error bars are short compared with its range."""
+    both = [_numbers(table.column(part)) for name in (pair.weighted, pair.weights) for part in (name, f"{name}_stddev")]
+    with np.errstate(all="ignore"):
+        values, stddevs = pair.mean_of(*both)
+    known = np.isfinite(values) & np.isfinite(stddevs)
+    entry = _mapping(_mapping(stage.get("metrics")).get(pair.weighted))
+    as_mean = {"range": [pair.low, pair.high], "noise": entry.get("noise")}
+    verdict = _against_range(values[known], stddevs[known], as_mean, stage) if known.any() else None
+    return {} if verdict is None else {pair.name: verdict}
 
 
 def told(table: pa.Table, stage: Mapping[str, Any]) -> dict[str, Verdict]:

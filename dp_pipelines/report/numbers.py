@@ -10,9 +10,13 @@ from collections.abc import Callable, Sequence
 
 from dp_pipelines.accounting.shown_costs import left_number, spent_number
 from dp_pipelines.metrics.error_bars import ERROR_BAR as ERROR_BAR
+from dp_pipelines.metrics.error_bars import cut_at_range
 from dp_pipelines.report.words.number_format import NumberFormat
 
 MOST_DECIMALS = 12
+
+ANYWHERE = (-math.inf, math.inf)
+"""The range of a number of which nothing is known."""
 
 MOST_DIGITS = 1e15
 """From here on a number is written with an exponent: no float holds its last digits."""
@@ -97,21 +101,51 @@ def rounded_cells(
     whole: bool = False,
     deviations: float = ERROR_BAR,
     form: NumberFormat | None = None,
+    within: tuple[float, float] = ANYWHERE,
 ) -> tuple[str, str, str, str]:
     """Return a number, its standard deviation and both ends of its error bar for a file, with the digits that tables show.
 
     Args:
         value, stddev, whole, form: as for `error_bar_parts`.
         deviations: half the length of the error bar, in standard deviations.
+        within: the range of the true number, where the ends of its error bar are cut off.
 
     Returns:
         texts without separators, empty where there is no number. A number without an error bar keeps all of its digits.
 
     >>> rounded_cells(2087.7, 3.5), rounded_cells(2087.7, 3.5, whole=True)
     (('2087.7', '3.5', '2080.8', '2094.6'), ('2088', '3.5', '2081', '2095'))
+    >>> rounded_cells(-3.0, 3.5, whole=True, within=(0.0, math.inf)), rounded_cells(11.5, 0.5, within=(0.0, 12.25))
+    (('-3', '3.5', '0', '7'), ('11.50', '0.50', '10.52', '12.25'))
     >>> rounded_cells(1.2345678e16, 1e6), rounded_cells(123456.75, None), rounded_cells(None, 1.0)
     (('12345678000000000', '1000000', '12345677998040000', '12345678001960000'), ('123456.75', '', '', ''), ('', '', '', ''))
     """
+    cells = _bar_cells(value, stddev, whole=whole, deviations=deviations, form=form)
+    if value is None or not (cells[2] and cells[3]) or within == ANYWHERE:
+        return cells
+    middle, bar = float(value), deviations * (stddev or 0.0)
+    free = middle - bar, middle + bar
+    ends = cut_at_range(middle, *free, within)
+    digits = _decimals(cells[0])
+
+    def cell(end: float) -> str:
+        if form is not None:
+            return form.cell(end)
+        return exact_number(end + 0.0) if end in within else _fixed(end, digits, False)
+
+    low, high = (text if end == before else cell(end) for text, end, before in zip(cells[2:], ends, free, strict=True))
+    return cells[0], cells[1], low, high
+
+
+def _decimals(text: str) -> int:
+    """Return how many digits follow the point of a number."""
+    return len(text.partition(".")[2])
+
+
+def _bar_cells(
+    value: float | None, stddev: float | None, *, whole: bool, deviations: float, form: NumberFormat | None
+) -> tuple[str, str, str, str]:
+    """Return the cells of a number, whose error bar ends where the noise does. Arguments as for `rounded_cells`."""
     if value is None or not math.isfinite(value):
         return "", "", "", ""
     if stddev is None or math.isnan(stddev):

@@ -17,12 +17,13 @@ from markupsafe import Markup
 from dp_pipelines.frozen import FrozenMapping
 from dp_pipelines.metrics import registry
 from dp_pipelines.metrics.base import RAW, Metric
+from dp_pipelines.metrics.sums import Mean
 from dp_pipelines.planning.noise_levels import passing_noise
 from dp_pipelines.query.rollup import LEVEL, REST
 from dp_pipelines.release import finest_rows, shown_rows, verdicts
 from dp_pipelines.report import clamp_warnings, compare_text
 from dp_pipelines.report.chart_choices import finest, rolled_up, rollup_order
-from dp_pipelines.report.derived import derived_cells, derived_columns
+from dp_pipelines.report.derived import derived_cells, derived_columns, weighted_means
 from dp_pipelines.report.derived.derived_cells import DerivedCells
 from dp_pipelines.report.derived.derived_columns import is_only_shown
 from dp_pipelines.report.key_text import visible
@@ -115,6 +116,7 @@ def stage_section(
     renamed = {}
     title = name if shown is None or not shown.title else shown.title
     form_of = _no_form if shown is None else shown.form_of
+    as_released, as_published = stage, None if published is None else published.table
     computed_headlines = [] if published is None else _computed_headlines(published, stage, title, form_of)
     if published is not None and shown is not None:
         renamed = shown.columns(published.table, [key.name for key in published.keys])
@@ -142,7 +144,7 @@ def stage_section(
         "turn": "",
         "headlines": [],
     }
-    if published is None:
+    if published is None or as_published is None:
         return section
     said = {metric.name: entries.get(metric.name, {}).get("kind") for metric in published.in_order}
     known = {name: registry.of_kind(kind) for name, kind in said.items()}
@@ -167,18 +169,23 @@ def stage_section(
     values = sorted((visible(str(key)), text(value)) for key, value in params.items())
     narrowed_by = [OWN_CONDITION, *(f"{key} = {value}" for key, value in values)]
     section["nothing"] = verdicts.nothing_published(stage, narrowed_by, plural(unit))
-    section["metrics"] = list(dict.fromkeys(column["name"] for column in section["columns"]))
+    pairs = weighted_means.pairs_of(as_released, published.table, renamed)
+    sums = {one for pair in pairs for one in (pair.weighted, pair.weights)}
+    section["metrics"] = [
+        one for one in dict.fromkeys(column["name"] for column in section["columns"]) if one not in sums
+    ]
     section["ranges"] = any(column.get("range") for column in section["columns"])
     section["period"] = _period(published)
     section["turn"] = turn_words(published)
+    counted = headline.headlines(published, stage, known, name, FIRST_ROWS, before, title=title, form_of=form_of)
     section["headlines"] = [
-        *headline.headlines(published, stage, known, name, FIRST_ROWS, before, title=title, form_of=form_of),
+        *(one for one in counted if one.name not in sums),
         *(dataclasses.replace(one, name=renamed.get(one.name, one.name)) for one in computed_headlines),
     ]
     section["not_added"] = [
         metric.name for metric in readable.metrics if _may_overlap(known[metric.name]) and published.table.num_rows > 1
     ]
-    found = verdicts.told(published.table, stage)
+    found = {renamed.get(metric, metric): one for metric, one in verdicts.told(as_published, as_released).items()}
     warnings = _warnings(stage, found)
     section["warnings"] = warnings.pop("", [])
     columns = {metric: column for column, metrics in metrics_by_column(stage).items() for metric in metrics}
@@ -202,6 +209,8 @@ def stage_section(
     # The table has all; plots show a mean as it is after shrinkage alone.
     plotted = tuple(metric for metric in published.metrics if "raw_of" not in entries.get(metric.name, {}))
     published = finest(dataclasses.replace(published, metrics=plotted), stage)
+    published = weighted_means.in_place_of_sums(published, pairs)
+    known |= {pair.name: registry.of_kind(Mean.kind) for pair in pairs}
     if published.table.num_rows and (published.metrics or published.lists):
         leader = ranking(published, said | {name: style.name for name, style in styles.items()})
         cut = {name for name in known if may_cut(stage, entries.get(name, {}), known[name], total=False)}

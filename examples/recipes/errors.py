@@ -35,7 +35,7 @@ class Question(NamedTuple):
         stage: its name, that of its file.
         key: the columns of its groups.
         metrics: what is compared.
-        truth: a SELECT of these columns over `events` or `survey`.
+        truth: a SELECT of these columns over `events`, `survey` or `ab_test`.
         options: of the command that runs the job.
     """
 
@@ -110,6 +110,15 @@ QUESTIONS = {
             """SELECT sum(weight) AS mean_weights, sum(weight * (hours_online - 6)) AS mean_weighted FROM survey""",
         )
     ],
+    "ab_test": [
+        Question(
+            "arms",
+            ("arm",),
+            ("users", "buyers", "revenue"),
+            """SELECT arm, count(DISTINCT user_id) AS users, sum(ordered) AS buyers, sum(amount) AS revenue
+            FROM ab_test GROUP BY arm""",
+        )
+    ],
     "wrong_release": [
         Question(
             "users",
@@ -121,7 +130,7 @@ QUESTIONS = {
         )
     ],
 }
-"""By page of docs/recipes: its questions. (The page on A/B tests has figures of its own.)"""
+"""By page of docs/recipes: its questions."""
 
 
 class Compared(NamedTuple):
@@ -169,6 +178,7 @@ def compared(recipe: str, folder: pathlib.Path) -> list[Compared]:
     rows = duckdb.connect()
     rows.sql(f"CREATE VIEW events AS SELECT * FROM '{folder / 'events' / '*.parquet'}'")
     rows.sql(f"CREATE VIEW survey AS SELECT * FROM '{folder / 'survey.parquet'}'")
+    rows.sql(f"CREATE VIEW ab_test AS SELECT * FROM '{folder / 'ab_test.parquet'}'")
     content = json.loads((folder / "out" / recipe / "manifest.json").read_text(encoding="utf-8"))
     laws = {stage["name"]: {name: of["noise"] for name, of in stage["metrics"].items()} for stage in content["stages"]}
     found = []

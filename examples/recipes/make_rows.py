@@ -1,7 +1,8 @@
-"""Events of an app and answers to a survey that do not exist, for the recipes in docs/recipes.
+"""Events of an app, answers to a survey and visits of an A/B test, none of which exist, for the recipes in docs/recipes.
 
-In: nothing. Out: events/app.parquet and survey.parquet in the present folder (or --output): 20,000 users in twelve weeks, 6,000
-answers. Holds: the same rows each time; nobody's rows are among them. Not covered: what real apps look like.
+In: nothing. Out: events/app.parquet, survey.parquet and ab_test.parquet in the present folder (or --output): 20,000 users in
+twelve weeks, 6,000 answers, 20,000 people in two arms. Holds: the same rows each time; nobody's rows are among them. Not
+covered: what real apps look like.
 
     python make_rows.py [--output DIR]
 """
@@ -14,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-USERS, DAYS, ANSWERS = 20_000, 84, 6_000
+USERS, DAYS, ANSWERS, TESTED = 20_000, 84, 6_000, 20_000
 FIRST_DAY = datetime.date(2026, 1, 5)
 """A Monday."""
 
@@ -70,6 +71,22 @@ def survey() -> pa.Table:
     })  # fmt: skip
 
 
+def ab_test() -> pa.Table:
+    """One row for each visit of people who see page A or B: 10% of those of A order in the end, and 13% of those of B."""
+    made = np.random.default_rng(20260107)
+    arm = made.integers(0, 2, TESTED)
+    visits = 1 + np.minimum(made.poisson(0.8, TESTED), 7)
+    user = np.repeat(np.arange(TESTED), visits)
+    last = np.r_[user[1:] != user[:-1], True]
+    ordered = last & (made.random(len(user)) < np.array([0.10, 0.13])[arm[user]])
+    return pa.table({
+        "user_id": user,
+        "arm": np.array(["A", "B"])[arm[user]],
+        "ordered": ordered.astype(np.int64),
+        "amount": np.where(ordered, np.round(30 * made.lognormal(0, 0.6, len(user)), 2), 0.0),
+    })  # fmt: skip
+
+
 def main() -> None:
     """Write them."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -78,7 +95,8 @@ def main() -> None:
     (folder / "events").mkdir(parents=True, exist_ok=True)
     pq.write_table(events(), folder / "events" / "app.parquet")
     pq.write_table(survey(), folder / "survey.parquet")
-    print(folder / "events" / "app.parquet", folder / "survey.parquet")
+    pq.write_table(ab_test(), folder / "ab_test.parquet")
+    print(folder / "events" / "app.parquet", folder / "survey.parquet", folder / "ab_test.parquet")
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ PICTURES = {
     "top_products": "recipe-top",
     "active_users": "recipe-active",
     "weighted_mean": "recipe-weighted",
+    "ab_test": "recipe-ab",
 }
 """By recipe the name of its picture."""
 

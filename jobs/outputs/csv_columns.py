@@ -13,7 +13,8 @@ import pyarrow as pa
 
 from dp_pipelines.frozen import FrozenMapping
 from dp_pipelines.jobs.outputs.text_tables import csv_texts_of, in_quotation_marks
-from dp_pipelines.metrics.error_bars import ERROR_BAR, deviations_in_bar
+from dp_pipelines.metrics.base import Metric
+from dp_pipelines.metrics.error_bars import ERROR_BAR, cut_at_range, deviations_in_bar
 from dp_pipelines.query.compare import number_columns
 from dp_pipelines.query.partitions import PublicPartitions
 from dp_pipelines.query.query import Query
@@ -21,7 +22,7 @@ from dp_pipelines.query.range_columns import range_columns
 from dp_pipelines.report.compare_text import FILE as COMPARISON
 from dp_pipelines.report.compare_text import comparison_cells
 from dp_pipelines.report.derived.derived_columns import column_names
-from dp_pipelines.report.numbers import rounded_cells
+from dp_pipelines.report.numbers import ANYWHERE, rounded_cells
 from dp_pipelines.report.range_text import range_cells
 from dp_pipelines.report.words.number_format import FormOf, NumberFormat
 
@@ -37,6 +38,7 @@ class NumberColumns:
         form: how the job wants it to be written; None: in the digits that its noise leaves meaningful.
         metric: whose number it is.
         deviations: half the length of its error bar, in standard deviations.
+        within: the range of its true values, where its interval is cut off.
     """
 
     value: str
@@ -46,6 +48,7 @@ class NumberColumns:
     form: NumberFormat | None = None
     metric: str = ""
     deviations: float = ERROR_BAR
+    within: tuple[float, float] = ANYWHERE
 
     @property
     def interval(self) -> tuple[str, str]:
@@ -117,7 +120,13 @@ def layout_of(
             of_value = ends.get(name) if value == name else None
             numbers.append(
                 NumberColumns(
-                    value=value, stddev=stddev, whole=metric.whole, ends=of_value, metric=name, form=form_of(name)
+                    value=value,
+                    stddev=stddev,
+                    whole=metric.whole,
+                    ends=of_value,
+                    metric=name,
+                    form=form_of(name),
+                    within=_within(metric),
                 )
             )
     triples = {
@@ -232,19 +241,32 @@ def _as_published(table: pa.Table, numbers: NumberColumns) -> dict[str, pa.Array
     cells = {}
     for name, sign in zip(numbers.interval, (-1, 1), strict=True):
         ends = [
-            _each(value, stddev, _end(sign * numbers.deviations)) for value, stddev in zip(values, stddevs, strict=True)
+            _each(value, stddev, _end(sign * numbers.deviations, numbers.within))
+            for value, stddev in zip(values, stddevs, strict=True)
         ]
         cells[name] = csv_texts_of(pa.chunked_array([pa.array(ends, kind)]))
     return cells
 
 
-def _end(deviations: float) -> Callable[[float | None, float | None], float | None]:
-    """Return a function that gives the number so many deviations above another one; none of a number without an error bar."""
+def _within(metric: Metric) -> tuple[float, float]:
+    """Return the range of the values of a metric; that of bounds that the run chooses or that differ by group is not known."""
+    known = None if metric.auto or metric.scale is not None else metric.value_range
+    return ANYWHERE if known is None else known
+
+
+def _end(deviations: float, within: tuple[float, float]) -> Callable[[float | None, float | None], float | None]:
+    """Return a function that gives the number so many deviations above another one; none of a number without an error bar.
+
+    Args:
+        deviations: how many; below zero for the low end.
+        within: the range of the true number, where the ends are cut off.
+    """
 
     def end(value: float | None, stddev: float | None) -> float | None:
         if value is None or stddev is None or math.isnan(stddev):
             return None
-        return value + deviations * stddev
+        bar = abs(deviations) * stddev
+        return cut_at_range(value, value - bar, value + bar, within)[deviations > 0]
 
     return end
 
@@ -265,7 +287,9 @@ def _rounded(table: pa.Table, numbers: NumberColumns) -> dict[str, pa.Array]:
         _each(
             value,
             stddev,
-            lambda v, s: rounded_cells(v, s, whole=numbers.whole, deviations=numbers.deviations, form=numbers.form),
+            lambda v, s: rounded_cells(
+                v, s, whole=numbers.whole, deviations=numbers.deviations, form=numbers.form, within=numbers.within
+            ),
         )
         for value, stddev in rows
     ]

@@ -264,8 +264,8 @@ def _way_out(path: Path, kind: str) -> str:
     weighs = (path[-1:] == ("weight",) and kind == "float_type") or path[-1:] == ("weight_column",)
     if "metrics" in path and weighs:
         return (
-            "`weight` is a metric's part of the budget, and no metric weighs rows: define a column w * v under columns:, "
-            "release the sums of it and of w, and divide them"
+            "`weight` is a metric's part of the budget, and weights of rows are for means: {kind: mean, column: v, "
+            "weight_column: w, max_weight: 4}; for a weighted sum define a column w * v under columns:"
         )
     if "edges" in path and kind == "finite_number":
         return "no values beyond the ends are counted: write numbers that no value passes, e.g. -1.0e+9 and 1.0e+9"

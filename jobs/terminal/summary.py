@@ -117,7 +117,7 @@ def print_plan(
                 out.print(f"  {escape(shown(line))}")
             continue
         if stage["metrics"]:
-            out.print(_metrics(stage["metrics"]))
+            out.print(_metrics(stage["metrics"], stage.get("weighted_means", {})))
             _print_usefulness(stage, out, units)
         for sentence in stage.get("limits", []):
             out.print(f"  {escape(shown(sentence))}")
@@ -254,7 +254,7 @@ def _is_private(stage: Mapping[str, Any]) -> bool:
     return (stage.get("selection") or {}).get("threshold") is not None
 
 
-def _metrics(metrics: Mapping[str, Mapping[str, Any]]) -> Table:
+def _metrics(metrics: Mapping[str, Mapping[str, Any]], weighted: Mapping[str, Mapping[str, Any]]) -> Table:
     guessed = any("expected_stddev" in metric for metric in metrics.values())
     table = Table(box=rich.box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("metric")
@@ -277,13 +277,16 @@ def _metrics(metrics: Mapping[str, Mapping[str, Any]]) -> Table:
             cells.append(number(metric["expected_stddev"]) if "expected_stddev" in metric else "")
             cells.append(f"{relative:.1%}" if relative is not None else "")
         table.add_row(*cells)
+    for name, mean in weighted.items():
+        table.add_row(escape(name), escape(str(mean["noise"])), "depends on the sum of weights", *[""] * (2 * guessed))
     return table
 
 
 def _print_usefulness(stage: Mapping[str, Any], out: Console, units: str) -> None:
     """Print from which size of a group on each number is good; where the run chooses bounds, the noise with some of them."""
     metrics: Mapping[str, Mapping[str, Any]] = stage["metrics"]
-    good = [(name, one["words"]) for name, metric in metrics.items() for one in metric.get("good_from", [])]
+    every = {**metrics, **stage.get("weighted_means", {})}
+    good = [(name, one["words"]) for name, metric in every.items() for one in metric.get("good_from", [])]
     open_bounds = []
     for name, metric in metrics.items():
         if words := _example(stage, metric) or metric.get("good_from_left_out"):

@@ -165,7 +165,9 @@ def ta_feng(folder: pathlib.Path) -> None:
     (folder / "data" / "ta_feng").symlink_to(ROOT / "data" / "ta_feng")
 
 
-RECIPES = ("funnel", "retention", "top_products", "active_users", "dashboard", "weighted_mean", "wrong_release")
+RECIPES = (
+    "funnel", "retention", "top_products", "active_users", "dashboard", "ab_test", "weighted_mean", "wrong_release",
+)  # fmt: skip
 
 
 def app(folder: pathlib.Path) -> None:

@@ -104,6 +104,20 @@ def test_the_weighted_mean_is_that_of_the_weights_and_not_the_plain_one(rows: pa
     assert truth < 3.5 < 4.0
 
 
+@pytest.mark.slow
+def test_the_arms_of_the_test_are_true_within_their_noise_and_the_page_says_which_one_is_better(
+    rows: pathlib.Path,
+) -> None:
+    users, buyers, revenue = errors.compared("ab_test", rows)
+    for each in (users, buyers):
+        assert len(each.truth) == 2
+        assert np.all(np.abs(each.errors) <= DEVIATIONS * each.deviation), each.name
+    assert np.all(revenue.errors <= DEVIATIONS * revenue.deviation)  # some spend more than 200
+    assert np.all(revenue.errors >= -0.01 * revenue.truth - DEVIATIONS * revenue.deviation)
+    page = (rows / "out" / "ab_test" / "report.html").read_text(encoding="utf-8")
+    assert "buyers of B is higher than that of A" in page  # by more than seven deviations of noise and chance
+
+
 def test_a_wrong_number_of_a_recipe_is_found() -> None:
     right = errors.Compared("users", np.array([100.0, 200.0]), np.array([101.0, 198.0]), np.array([5.0, 5.0]))
     wrong = right._replace(released=np.array([100.0, 300.0]))

@@ -110,9 +110,11 @@ class _Sql:
         """Run the job of the statement, or print its plan."""
         from dp_pipelines.extensions.sql_select import statement_job
         from dp_pipelines.jobs.cli import shown_plan, shown_run
+        from dp_pipelines.jobs.runners import engines
 
         file = statement_job.job_of(given)
         if given.plan:
+            engines.configured(given.runner, rest).close()  # refuses options that the run would refuse
             shown = shown_plan.planned(file, [])
             shown_plan.print_plan(shown, in_json=given.json, above=statement_job.as_yaml(file))
             return DONE

@@ -26,6 +26,7 @@ from dp_pipelines.release import finest_rows, ranges, shown_rows, staging
 from dp_pipelines.report.derived import formula, part_noise
 from dp_pipelines.report.derived.formula import Formula
 from dp_pipelines.report.derived.intervals import DRAWS, interval_of, method_of
+from dp_pipelines.report.derived.known_range import KnownRange, known_range
 from dp_pipelines.report.pages import mapping, text
 
 ENTRY = "derived"
@@ -33,6 +34,9 @@ ENTRY = "derived"
 
 ADDED = "added_later"
 """What marks formulas that a release does not have, in what is shown of it."""
+
+NEAR_NOISE = ", less often where the divisor is near its own noise"
+"""The exception from how often an interval of a quotient holds the truth (docs/ratios.md)."""
 
 ALIKE = 1e-6
 """Deviations of a metric that differ by at most this part of the largest are the same."""
@@ -82,6 +86,7 @@ class Derived:
         cut: parts of a numerator and a denominator that are left at least, and the factor of an estimate; None: no range.
         how: the entry of the manifest.
         totals: of the metrics whose totals it names.
+        known: the range in which it must lie.
     """
 
     name: str
@@ -90,6 +95,7 @@ class Derived:
     cut: "CutOff | None"
     how: Mapping[str, Any]
     totals: "Mapping[str, SumOfRows]" = dataclasses.field(default_factory=dict)
+    known: KnownRange = dataclasses.field(default_factory=KnownRange)
 
     def columns(self, table: pa.Table) -> list[Floats]:
         """Return its numbers: the value, both ends of the noise, the estimate and both ends of the range; NaN for none.
@@ -110,6 +116,10 @@ class Derived:
                 both = [_floats(table.column(column)) for column in (name, f"{name}_stddev")]
             values[name], stddevs[name] = both
         found, (low, high) = interval_of(self.formula, values, stddevs, self.noise)
+        if self.known.below is not None:  # a divisor of the wrong sign is noise
+            signed = self.known.below.compute(values) > 0
+            found, low, high = (np.where(signed, numbers, np.nan) for numbers in (found, low, high))
+        found, low, high = self.known.cut(found, low, high)
         return [found, low, high, *([nothing] * 3 if self.cut is None else self.cut.range_of(found, low, high))]
 
 
@@ -203,7 +213,8 @@ def of_stage(
             cut = _cut_off(read, stage)
             how[ranges.ENTRY] = {"why": cut if isinstance(cut, str) else None}
         known = None if isinstance(cut, str) else cut
-        found.append(Derived(name=name, formula=read, noise=noise, cut=known, how=how, totals=totals))
+        of_truth = known_range(read, entries)
+        found.append(Derived(name=name, formula=read, noise=noise, cut=known, how=how, totals=totals, known=of_truth))
     return found
 
 
@@ -384,8 +395,8 @@ def lines(stage: Mapping[str, Any]) -> list[str]:
     Args:
         stage: its entry in the manifest.
 
-    >>> lines({"derived": {"basket": {"formula": "revenue / orders", "interval": "Fieller", "why": None}}})
-    ['basket: revenue / orders, computed from the released numbers; the range in brackets covers 95% of the noise']
+    >>> lines({"derived": {"net": {"formula": "revenue - cost", "interval": "normal", "why": None}}})
+    ['net: revenue - cost, computed from the released numbers; the range in brackets covers 95% of the noise']
     """
     said = []
     for name, entry in mapping(stage.get(ENTRY)).items():
@@ -399,6 +410,7 @@ def lines(stage: Mapping[str, Any]) -> list[str]:
             continue
         draws = f", by {DRAWS:,} public draws of it" if "draws" in text(mapping(entry).get("interval")) else ""
         words += f"; the range in brackets covers 95% of the noise{draws}"
+        words += NEAR_NOISE if "/" in written else ""
         said.append(words + (f"; no estimate and no range: {unranged}" if isinstance(unranged, str) else ""))
     return said
 

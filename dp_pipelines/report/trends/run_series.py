@@ -15,6 +15,7 @@ from dp_pipelines.metrics import registry
 from dp_pipelines.metrics.base import Metric
 from dp_pipelines.release import finest_rows, shown_rows
 from dp_pipelines.report.chart_choices import panels_over_time
+from dp_pipelines.report.derived import weighted_means
 from dp_pipelines.report.key_text import visible
 from dp_pipelines.report.list_charts import list_plots, style_of
 from dp_pipelines.report.pages import mapping, mappings, sequence, text
@@ -62,7 +63,12 @@ def stage_over_runs(
     Raises:
         OSError, pyarrow.ArrowException: a table cannot be read, or two have columns of different types.
     """
+    as_released = stage
     published, stage = over_runs(name, stage, runs, order, shown_as)
+    pairs = weighted_means.pairs_of(as_released, published.table, shown_as.labels)
+    published = weighted_means.in_place_of_sums(published, pairs)
+    sums = {one for pair in pairs for one in (pair.weighted, pair.weights)}
+    stage = {**stage, "metrics": {**mapping(stage.get("metrics")), **weighted_means.entries_of(pairs)}}
     entries = {text(metric): mapping(entry) for metric, entry in mapping(stage.get("metrics")).items()}
     # As on the page of one run: a mean is plotted as it is after shrinkage alone.
     shown = tuple(metric for metric in published.metrics if "raw_of" not in entries.get(metric.name, {}))
@@ -76,7 +82,7 @@ def stage_over_runs(
     about = {
         metric: {"name": metric, "words": kind.words.replace("{units}", plural(unit)), "bar": None, "warnings": []}
         for metric in published.table.column_names
-        if (kind := kinds.get(metric)) is not None
+        if metric not in sums and (kind := kinds.get(metric)) is not None
     }
     unknown: dict[str, Any] = {"words": "", "bar": None, "warnings": []}
     shared = {

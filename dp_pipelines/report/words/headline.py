@@ -15,8 +15,10 @@ import numpy as np
 
 from dp_pipelines.frozen import FrozenMapping
 from dp_pipelines.metrics.base import Metric
+from dp_pipelines.metrics.error_bars import ERROR_BAR, cut_at_range
 from dp_pipelines.query.rollup import LEVEL
 from dp_pipelines.release import finest_rows, shown_rows
+from dp_pipelines.release.verdicts import range_of
 from dp_pipelines.report.figures import finite
 from dp_pipelines.report.numbers import rounded_parts
 from dp_pipelines.report.pages import mapping, sequence, text
@@ -149,7 +151,7 @@ def _reach(
         cut: whether the limits may have cut something off.
         form: how the number is written.
     """
-    *_, low, high = parts
+    low, high = _cut_ends(total, parts, entry)
     if not cut:
         return f"Between {low} and {high}"
     if total.truth is not None:
@@ -162,6 +164,22 @@ def _reach(
     if is_at_least(stage, entry, kind):
         return f"As counted; in truth likely at least {low}: what the limits left out is not known"
     return "As counted; how much the limits change it is not known"
+
+
+def _cut_ends(total: StageTotal, parts: tuple[str, str, str, str], entry: Mapping[str, Any]) -> tuple[str, str]:
+    """Return both ends of an error bar, which ends where the true number must end. Arguments as for `_reach`.
+
+    >>> total = StageTotal(name="n", value=11.75, stddev=0.25, published=True)
+    >>> _cut_ends(total, ("11.75", "0.49", "11.26", "12.24"), {"range": [0.0, 12.0]})
+    ('11.26', '12')
+    """
+    bar = ERROR_BAR * total.stddev
+    free = total.value - bar, total.value + bar
+    ends = cut_at_range(total.value, *free, range_of(entry) or free)
+    low, high = (
+        text if end == before else f"{end:,.4g}" for text, end, before in zip(parts[2:], ends, free, strict=True)
+    )
+    return low, high
 
 
 def total_of(stage_name: str) -> str:

@@ -16,7 +16,7 @@ from dp_pipelines.report.pages import mapping, sequence, text
 from dp_pipelines.report.words.page_words import in_list
 from dp_pipelines.report.words.unit_name import unit_name, with_unit_name
 
-COLUMN = re.compile(r"(?:sum|not_null|cells)\((.+?)(?: in (?:\[|tree |\d+ ).*)?\)", re.DOTALL)
+COLUMN = re.compile(r"(?:sum|not_null|cells)\((.+?)(?: in (?:\[|tree |\d+ ).*)?\)\Z", re.DOTALL)
 """How a manifest calls a statistic of a column, such as `sum(price in [0.0, 60.0], values)`."""
 
 
@@ -141,6 +141,8 @@ def metrics_by_column(stage: Mapping[str, Any]) -> dict[str, list[str]]:
 
     >>> metrics_by_column({"metrics": {"revenue": {"statistics": {"not_null(price)": {}}}, "orders": {}}})
     {'price': ['revenue']}
+    >>> metrics_by_column({"metrics": {"a": {"statistics": {"sum(w (0 to 4) of v in [0.0, 4.0], values)": {}}}}})
+    {'w (0 to 4) of v': ['a']}
     """
     found: dict[str, list[str]] = {}
     for name, entry in mapping(stage.get("metrics")).items():

@@ -41,6 +41,15 @@ def test_a_plan_comes_with_the_job_file_that_it_stands_for(here, call):
     assert json.loads(again.out) == json.loads(call("plan", "written.yaml", "--json").out)
 
 
+@pytest.mark.parametrize(
+    "wrong", [["--bogus"], ["--bogus=3"], ["--num_workers=3"], ["--threads", "x"], ["--runner", "flunk"]]
+)
+def test_a_plan_refuses_the_options_that_the_run_refuses(wrong, here, call):
+    planned, run = (call("sql", STATEMENT, *ASKED, *wrong, *more) for more in (["--plan"], ["--ledger", "none"]))
+    assert (planned.code, planned.out) == (2, "")
+    assert (planned.code, planned.err) == (run.code, run.err)
+
+
 def test_a_statement_comes_from_a_file_or_from_standard_input(here, call, monkeypatch):
     wanted = call("sql", STATEMENT, *ASKED, "--plan").out
     pathlib.Path("query.sql").write_text(STATEMENT + ";\n")

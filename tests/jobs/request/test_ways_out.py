@@ -19,8 +19,14 @@ INFINITE = {"kind": "histogram", "column": "price", "edges": [0, float("inf")]}
         ({"budget": {"epsilon": 0, "delta": 1e-6}}, "no switch turns the noise off: --synthetic"),
         ({"columns": {"customer": "store"}}, "the unit's columns are those of the source"),
         ({"stages": {"s": stage(metrics={"n": INFINITE})}}, "write numbers that no value passes"),
-        ({"stages": {"s": stage(metrics={"n": {**WEIGHTED, "weight_column": "store"}})}}, "define a column w \\* v"),
-        ({"stages": {"s": stage(metrics={"n": {**WEIGHTED, "weight": "store"}})}}, "define a column w \\* v"),
+        (
+            {"stages": {"s": stage(metrics={"n": {**WEIGHTED, "weight_column": "store"}})}},
+            "for means: {kind: mean, column: v, weight",
+        ),
+        (
+            {"stages": {"s": stage(metrics={"n": {**WEIGHTED, "weight": "store"}})}},
+            "for a weighted sum define a column w \\* v",
+        ),
         ({"stages": {"s": stage(partitions={"public": [["p1"], ["p0"], ["p1"]]})}}, "partition twice: \\[p1\\]"),
     ],
 )

@@ -6,6 +6,7 @@ twin that finds bars of 1.96 deviations. Not covered: what the limits cut off, s
 """
 
 import ast
+import csv
 import json
 import math
 import pathlib
@@ -121,6 +122,38 @@ def test_terminal_page_and_session_have_bars_of_the_same_length(shop: Shop, call
     (table,) = dp.read_release(shop.folder / "out").tables.values()
     ends = table.to_arrow(bars=True).to_pylist()[0]
     assert ends["orders_to"] - ends["orders"] == pytest.approx(LAPLACE_BAR * row["orders_stddev"])
+
+
+@pytest.mark.parametrize("rounded", [False, True])
+def test_intervals_of_numbers_with_a_range_end_there_in_files_and_notebooks(
+    shop: Shop, call: Call, rounded: bool
+) -> None:
+    bounds = {"max_partitions_contributed": 1, "max_contributions_per_partition": 1}
+    of_price = {"column": "price", "min_value": 1.0, "max_value": 20.0}
+    metrics = {kind: {"kind": kind, **of_price} for kind in ("mean", "variance")}
+    metrics["quantiles"] = {"kind": "quantiles", "quantiles": [0.1, 0.9], **of_price}
+    public = {"public": [[f"p{number}"] for number in range(40)]}
+    of_groups = stage(metrics=metrics, partition_by=["product"], partitions=public, bounds=bounds)
+    shop.write(
+        stages={"weekly": of_groups},
+        outputs={"files": [{"csv": {"interval": True, "rounded": rounded}}]},
+        budget={"epsilon": 1.0, "delta": 1e-6},
+    )
+    said = call("run", shop.job, "--output", shop.folder / "out", "--ledger", "none")
+    assert said.code == 0, said.err
+    rows = list(csv.DictReader((shop.folder / "out" / "weekly.csv").open(encoding="utf-8")))
+    bars = pa.parquet.read_table(shop.folder / "out" / "weekly.parquet").to_pylist()
+    passed = 0
+    for name, ends in {"mean": (1.0, 20.0), "variance": (0.0, 9.5**2), "quantiles": (1.0, 20.0)}.items():
+        for row, bar in zip(rows, bars, strict=True):
+            low, high = (np.atleast_1d(json.loads(row[f"{name}_{end}"])) for end in ("from", "to"))
+            assert ((low >= ends[0]) & (low <= high) & (high <= ends[1])).all(), (name, row)
+            far = ERROR_BAR * np.atleast_1d(bar[f"{name}_stddev"])
+            passed += int((np.atleast_1d(bar[name]) - far < ends[0]).any())
+    assert passed > 40  # so that the twin without a range would be seen
+    (table,) = dp.read_release(shop.folder / "out").tables.values()
+    for row in table.to_arrow(bars=True).to_pylist():
+        assert 1.0 <= row["mean_from"] <= row["mean_to"] <= 20.0
 
 
 def literals(path: pathlib.Path) -> Iterator[float]:

@@ -291,7 +291,7 @@ def test_a_mean_without_weights_has_the_digest_that_it_had_before_there_were_wei
 
 
 def test_a_release_is_not_shown_with_the_range_columns_or_weights_of_another_job(shop: Shop, call: Call) -> None:
-    rows = rows_of([1.0, 2.0, 3.0], [1.0, 1.0, 2.0])
+    rows = rows_of([1.0, 2.0, 3.0] * 500, [1.0, 1.0, 2.0] * 500)
     job(shop, rows)
     published(shop, call)
     again = ("report", shop.folder / "out", "--job", shop.job, "--output", shop.folder / "page.html")
@@ -359,3 +359,68 @@ def test_limits_name_both_clamps(shop: Shop, call: Call) -> None:
     limits = json.loads((shop.folder / "out" / "manifest.json").read_text())["stages"][0]["limits"]
     weight, value = f"{MEAN['weight_column']} (0 to {MOST:g})", f"{MEAN['column']} ({LOW:g} to {HIGH:g})"
     assert any(weight in words and value in words for words in limits), limits
+
+
+def in_two_groups(shop: Shop, call: Call, number: int) -> pathlib.Path:
+    """A run over two groups whose mean is the middle of its range, so that a sum of distances is noise alone."""
+    rows = rows_of([1.0, 7.0] * 1_000, [2.0, 2.0] * 1_000).append_column("group", pa.array(["a", "a", "b", "b"] * 500))
+    public = {"public": [["a"], ["b"]]}
+    bounds = {"max_partitions_contributed": 1, "max_contributions_per_partition": 1}
+    job(shop, rows, MEAN | {"label": "Hours"}, partition_by=["group"], partitions=public, bounds=bounds)
+    folder = shop.folder / f"run{number}"
+    said = call("run", shop.job, "--output", folder, "--ledger", "none", "--run-id", f"r{number}")
+    assert said.code == 0, said.err
+    assert "fewer partitions" not in said.out
+    assert "mean  2 of 2 error bars are shorter than a quarter of the range -2 … 10" in said.out
+    return folder
+
+
+def test_a_mean_in_the_middle_of_its_range_brings_no_advice_against_noise_and_stands_alone_in_headlines_and_trends(
+    shop: Shop, call: Call
+) -> None:
+    folders = [in_two_groups(shop, call, number) for number in range(2)]
+    page = (folders[0] / "report.html").read_text(encoding="utf-8")
+    assert "fewer partitions" not in page
+    assert "differ from zero" not in page
+    plots = re.findall(r"<figure.*?</figure>", page, re.DOTALL)
+    assert plots
+    assert not any("weight" in plot for plot in plots)
+    assert call("report", *folders, "--output", shop.folder / "trends.html").code == 0
+    trends = (shop.folder / "trends.html").read_text(encoding="utf-8")
+    assert "Hours" in trends
+    for words in ("Hours: weight", "mean_weight"):
+        assert words not in trends
+    job(shop, rows_of([1.0, 7.0] * 1_000, [2.0, 2.0] * 1_000), MEAN | {"label": "Hours"})
+    published(shop, call)
+    page = (shop.folder / "out" / "report.html").read_text(encoding="utf-8")
+    headlines = page.partition("How to read the numbers")[0]
+    assert "Hours" in headlines
+    assert "Hours: weight" not in headlines
+
+
+def test_a_sum_near_zero_that_is_no_part_of_a_mean_still_brings_advice(shop: Shop, call: Call) -> None:
+    total = {"kind": "sum", "column": "v", "min_value": LOW, "max_value": HIGH}
+    job(shop, rows_of([0.0] * 50, [1.0] * 50), metrics={"mean_weighted": total, "mean_weights": {"kind": "count"}})
+    said = call("run", shop.job, "--output", shop.folder / "out", "--ledger", "none")
+    assert "ask for a wider window or more budget" in said.out
+
+
+def test_a_plan_says_from_which_sum_of_weights_on_the_mean_is_good(
+    shop: Shop, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of 4,000 releases of the smallest such sum and the worst mean, between 95% and all are as near as promised."""
+    job(shop, rows_of([1.0], [1.0]))
+    plan = json.loads(call("plan", shop.job, "--json").out)["stages"][0]
+    (good,) = plan["weighted_means"]["mean"]["good_from"]
+    noise = {name: plan["metrics"][name]["stddev"] / math.sqrt(2) for name in plan["weighted_means"]["mean"]["of"]}
+    assert not any(plan["metrics"][name]["good_from"] for name in noise)
+    random, size = np.random.default_rng(43), 40_000
+    weighted = good["least"] * 6.0 + random.laplace(scale=noise["mean_weighted"], size=size)
+    weights = good["least"] + random.laplace(scale=noise["mean_weights"], size=size)
+    for least, share in ((good["least"], 0.95), (good["least"] / 3, 0.80)):
+        near = np.abs((weighted - (good["least"] - least) * 6.0) / (weights - good["least"] + least) - 6.0) <= 1.2
+        assert (near.mean() >= share) == (share == 0.95)
+    text = call("plan", shop.job).out
+    assert "mean: within 1.2, 10% of its range, from" in text
+    assert "this stage cannot measure it" in text
+    assert "mean_weights: within" not in text

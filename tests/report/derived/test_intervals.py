@@ -5,6 +5,8 @@ often intervals hold the truth, of 2,000 releases. Holds: each check has a twin 
 real rows (`tests/jobs/run/test_derived_metrics.py`).
 """
 
+import statistics
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -178,3 +180,52 @@ def test_the_same_numbers_have_the_same_interval_whatever_stands_in_other_rows()
     values["a"][7] = 9.0
     _, (low, high) = interval_of(formula.read("a / b"), values, stddevs, noise)
     assert len({(*ends,) for ends in zip(np.delete(low, 7), np.delete(high, 7), strict=True)}) == 1
+
+
+def shown_and_right(
+    divisor: float, quotient: float, stddev: float, cut_off: float
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Which of 20,000 releases show a quotient, and which intervals hold the truth.
+
+    Args:
+        divisor: the true one, in deviations of its noise.
+        quotient: the true one.
+        stddev: of the numerator's noise.
+        cut_off: how many deviations a released divisor must be above zero.
+    """
+    noise = np.random.default_rng(43).normal(size=(2, 20_000))
+    above, below = quotient * divisor + stddev * noise[0], divisor + noise[1]
+    loads = np.array([[stddev], [0.0]]), np.array([[0.0], [1.0]])
+    low, high = fieller(above, below, *loads)
+    return np.isfinite(low) & (below > cut_off), (low <= quotient) & (quotient <= high)
+
+
+DIVISORS = (0.0, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 6.0, 10.0)
+
+
+@pytest.mark.parametrize("divisor", DIVISORS)
+@pytest.mark.parametrize(("quotient", "stddev"), [(1.0, 1e-9), (1.0, 1.0), (0.1, 1.0), (-3.0, 0.5)])
+def test_at_most_5_of_100_releases_show_a_quotient_without_the_truth(
+    divisor: float, quotient: float, stddev: float
+) -> None:
+    shown, right = shown_and_right(divisor, quotient, stddev, 0.0)
+    wrong = float(np.mean(shown & ~right))
+    assert wrong <= 0.05 + 6.2 * np.sqrt(0.05 * 0.95 / 20_000)
+    if divisor >= 2.5:  # the page of ratios says from where on shown numbers are right
+        assert 0.93 <= float(right[shown].mean()) <= 0.977
+
+
+def test_of_shown_quotients_with_an_exact_numerator_the_part_that_is_right_is_the_closed_form_and_no_cut_off_is_better() -> (
+    None
+):
+    normal = statistics.NormalDist()
+    for divisor in DIVISORS:
+        shares = []
+        for cut_off in (1.96, 2.5, 3.0, 4.0):
+            shown, right = shown_and_right(divisor, 1.0, 1e-9, cut_off)
+            part = normal.cdf(divisor - cut_off)
+            exact = max(0.0, 1 - (0.025 + max(0.0, normal.cdf(-1.96) - normal.cdf(cut_off - divisor))) / part)
+            shares.append(exact)
+            if shown.sum() > 50:
+                assert float(right[shown].mean()) == pytest.approx(exact, abs=3.2 / np.sqrt(shown.sum()))
+        assert divisor > 3 or shares == sorted(shares, reverse=True)
