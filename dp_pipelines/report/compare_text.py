@@ -9,12 +9,13 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from markupsafe import Markup
+import numpy as np
 
 from dp_pipelines.planning.power import POWER, smallest_of_interval
+from dp_pipelines.report.chart import Chart
+from dp_pipelines.report.charts import ratios
 from dp_pipelines.report.key_text import visible
-from dp_pipelines.report.numbers import MOST_DIGITS, tick_number, written_out
-from dp_pipelines.report.svg import BAR, GRID, INK, MARK, QUIET, SvgDrawing, round_places
+from dp_pipelines.report.numbers import MOST_DIGITS, written_out
 
 FILE = "compare"
 """How the name of the file of a comparison ends, after that of the stage."""
@@ -32,15 +33,8 @@ FINDS = f"{POWER * 100:.0f} of 100"
 MOST_PLOTTED = 40
 """Intervals of one plot."""
 
-ROW, LABELS, FOOT = 24, 230, 26
-"""Pixels: the height of a line of the plot, the width of its names, the height of its axis."""
-
-
 FARTHEST = 10.0
 """An interval that reaches zero is cut on a logarithmic axis, so far below the least ratio."""
-
-STEEP = 20.0
-"""From so many times the least ratio on, only powers of ten stand below the axis."""
 
 
 def lines(compare: object) -> list[str]:
@@ -182,7 +176,7 @@ def _first(numbers: Mapping[str, float | None], names: Iterable[str]) -> float |
     return next((number for name in names if (number := numbers.get(name)) is not None), None)
 
 
-def plot(rows: Sequence[Mapping[str, Any]], baseline: str) -> Markup | None:
+def plot(rows: Sequence[Mapping[str, Any]], baseline: str) -> Chart | None:
     """The ratios with their intervals, one above the other, beside a line at 1; None where no ratio is known.
 
     Args:
@@ -197,39 +191,13 @@ def plot(rows: Sequence[Mapping[str, Any]], baseline: str) -> Markup | None:
     ]
     if not known:
         return None
-    least = min(1.0, *(value for _, value, _, _ in known))
-    known = [(name, value, max(low, least / FARTHEST), high) for name, value, low, high in known]
-    ends = [1.0, *(low for _, _, low, _ in known), *(high for _, _, _, high in known)]
-    margin = math.log(max(ends) / min(ends)) * 0.05 or 0.1
-    across = (math.log(min(ends)) - margin, math.log(max(ends)) + margin)
-    drawing = SvgDrawing(ROW * len(known) + FOOT, 300)
-    axes = drawing.axes(left=LABELS, right=16, top=0, bottom=FOOT, across=across, up=(len(known), 0))
-    for ratio in ratio_places(math.exp(across[0]), math.exp(across[1])):
-        place = math.log(ratio)
-        axes.lines([((place, 0), (place, len(known)))], GRID, 1)
-        axes.text(tick_number(ratio), (axes.x(place), axes.bottom + 4), "middle", "below", QUIET)
-    axes.lines([((0.0, 0), (0.0, len(known)))], QUIET, 1.2)
-    heights = [at + 0.5 for at in range(len(known))]
-    spans = [((math.log(low), at), (math.log(high), at)) for at, (_, _, low, high) in zip(heights, known, strict=True)]
-    axes.lines(spans, BAR, 5)
+    least = min(1.0, *(value for _, value, _, _ in known)) / FARTHEST
+    known = [(name, value, max(low, least), high) for name, value, low, high in known]
+    values, lows, highs = np.array([numbers for _, *numbers in known], np.float64).T
     notes = [f"{name}: {value:.3f} ({low:.3f} to {high:.3f})" for name, value, low, high in known]
-    axes.dots([math.log(value) for _, value, _, _ in known], heights, 7, MARK, notes)
-    for at, (name, *_) in zip(heights, known, strict=True):
-        axes.text(visible(name, 32), (0.0, axes.y(at)), "end", "middle", INK, move=-8)
     first = ", ".join(f"{name} {value:.3f} ({low:.3f} to {high:.3f})" for name, value, low, high in known[:3])
-    return drawing.finished(f"Ratios to {baseline} with 95% intervals: {first}")
-
-
-def ratio_places(low: float, high: float) -> list[float]:
-    """Return round ratios for a logarithmic axis, on both sides of 1.
-
-    >>> ratio_places(0.96, 1.03), ratio_places(0.4, 2.6), ratio_places(0.001, 900.0)
-    ([0.96, 0.98, 1.0, 1.02], [0.5, 1.0, 1.5, 2.0, 2.5], [0.001, 0.01, 0.1, 1.0, 10.0, 100.0])
-    """
-    if high / low > STEEP:
-        powers = range(math.ceil(math.log10(low) - 1e-9), math.floor(math.log10(high) + 1e-9) + 1)
-        return [float(f"1e{power}") for power in powers][:: -(-len(powers) // 6)]
-    return [place for place in round_places(low, high) if place > 0]
+    names = [visible(name, 32) for name, *_ in known]
+    return ratios(names, values, lows, highs, notes, f"Ratios to {baseline} with 95% intervals: {first}")
 
 
 def _interval(parts: Sequence[float | None], digits: int) -> str:

@@ -12,18 +12,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
-from markupsafe import Markup
 
 from dp_pipelines.metrics.base import Metric
 from dp_pipelines.release import verdicts
+from dp_pipelines.report.axes import axis_of_time
+from dp_pipelines.report.chart import Chart
 from dp_pipelines.report.chart_choices import PANELS, panels_over_time, row_parts
-from dp_pipelines.report.charts import bar_chart
-from dp_pipelines.report.figures import Floats, drawable
+from dp_pipelines.report.charts import bar_chart, histogram, pairs, quantile_ranges, quantile_series, range_of, spark
 from dp_pipelines.report.key_text import joined, label, plain
 from dp_pipelines.report.numbers import ERROR_BAR, error_bar_parts, public_number, tick_number, with_error_bar
 from dp_pipelines.report.released_table import Codes, Lists, Numbers, Published, largest_rows
-from dp_pipelines.report.spread_charts import histogram, pairs, quantile_ranges, quantile_series, range_of, spark
-from dp_pipelines.report.time_axis import axis_of_time
+from dp_pipelines.report.svg import Floats, drawable
 from dp_pipelines.report.words.chart_words import trend
 from dp_pipelines.report.words.number_format import NumberFormat
 
@@ -171,7 +170,7 @@ class BarLists(ListStyle):
             "more": f"{len(values) - len(lines):,}" if len(values) > len(lines) else "",
         }
 
-    def _bars(self, metric: Lists, row: int, labels: Sequence[str], published: Published) -> Markup:
+    def _bars(self, metric: Lists, row: int, labels: Sequence[str], published: Published) -> Chart:
         values, stddevs = metric.values[row], metric.normal_stddevs[row]
         name = joined(row_parts(row, published.keys))
         found = Numbers(name=metric.name, values=self._sizes(values), stddevs=stddevs)
@@ -336,7 +335,7 @@ def _merged(values: Floats, together: int) -> Floats:
     return np.add.reduceat(values, np.arange(0, len(values), together))
 
 
-def _histogram(metric: Lists, row: int, edges: Sequence[str], published: Published, *, whole: bool) -> Markup:
+def _histogram(metric: Lists, row: int, edges: Sequence[str], published: Published, *, whole: bool) -> Chart:
     values, stddevs = metric.values[row], metric.normal_stddevs[row]
     name = joined(row_parts(row, published.keys))
     together = _together(len(values))
@@ -370,7 +369,7 @@ def _bands(metric: Lists, labels: Sequence[str], published: Published, leader: N
     return drawn
 
 
-def _ranges(metric: Lists, labels: Sequence[str], published: Published, rows: Sequence[int]) -> Markup:
+def _ranges(metric: Lists, labels: Sequence[str], published: Published, rows: Sequence[int]) -> Chart:
     names = [joined(row_parts(row, published.keys)) for row in rows]
     middle = metric.at(len(labels) // 2)
     notes = [""] * len(rows)

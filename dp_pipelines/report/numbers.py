@@ -20,6 +20,9 @@ MOST_DIGITS = 1e15
 FLOAT_DIGITS = 10**17
 """Below it, 17 significant digits write a number out in full: no float has more."""
 
+LARGEST = 1e100
+"""A number beyond this is not drawn: axes are made with floats."""
+
 WORDS = ((1e12, "trillion"), (1e9, "billion"), (1e6, "million"))
 """What large numbers are called on axes, and in headlines from a billion on."""
 
@@ -188,6 +191,16 @@ def _stddev_text(stddev: float) -> str:
     if stddev >= MOST_DIGITS:
         return written_out(stddev, 0)
     return f"{stddev:.1e}" if digits > MOST_DECIMALS else _fixed(stddev, digits, False)
+
+
+def finite(value: object) -> float | None:
+    """Return a number of a published file that can be drawn; None for anything else.
+
+    >>> finite(2), finite("2"), finite(float("nan"))
+    (2.0, None, None)
+    """
+    sound = isinstance(value, int | float) and not isinstance(value, bool) and -LARGEST < value < LARGEST
+    return float(value) if sound and isinstance(value, int | float) else None
 
 
 def public_number(value: object) -> str:

@@ -11,10 +11,11 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from markupsafe import Markup
 
 from dp_pipelines.frozen import FrozenMapping
 from dp_pipelines.metrics.base import Metric
+from dp_pipelines.report.axes import TimeAxis, axis_of_time
+from dp_pipelines.report.chart import Chart
 from dp_pipelines.report.chart_choices import (
     LONG,
     POINTS,
@@ -25,7 +26,6 @@ from dp_pipelines.report.chart_choices import (
     row_parts,
 )
 from dp_pipelines.report.charts import Series, bar_chart, gaps, heat_map, limits, limits_with_ranges, time_series
-from dp_pipelines.report.figures import Floats, drawable
 from dp_pipelines.report.key_text import joined, visible
 from dp_pipelines.report.numbers import tick_number
 from dp_pipelines.report.range_text import estimate_in_words, range_in_words
@@ -38,8 +38,7 @@ from dp_pipelines.report.released_table import (
     largest_groups,
     largest_rows,
 )
-from dp_pipelines.report.svg import HEAT_STEPS
-from dp_pipelines.report.time_axis import TimeAxis, axis_of_time
+from dp_pipelines.report.svg import HEAT_STEPS, Floats, drawable
 from dp_pipelines.report.words.chart_words import highest, series_words, shown_number
 from dp_pipelines.report.words.headline import is_additive
 from dp_pipelines.report.words.page_words import in_list
@@ -99,7 +98,7 @@ def is_wide(published: Published) -> bool:
     return len(published.keys) == 2 and all(len(key.values) > LONG for key in published.keys)
 
 
-Axis = tuple[Key, Codes]
+HeatAxis = tuple[Key, Codes]
 
 
 def chart_of(
@@ -107,7 +106,7 @@ def chart_of(
     published: Published,
     leader: Numbers,
     panels: Sequence[tuple[list[str], Codes]],
-    grid: tuple[Axis, Axis] | None = None,
+    grid: tuple[HeatAxis, HeatAxis] | None = None,
     kind: type[Metric] | None = None,
     rollup: RolledUp | None = None,
     *,
@@ -384,7 +383,7 @@ def _bar_svg(
     *,
     whole: bool,
     measure: str,
-) -> Markup:
+) -> Chart:
     values, bars = metric.values[rows], metric.bars[rows]
     notes = [shown_number(*pair, whole=whole) for pair in zip(values.tolist(), bars.tolist(), strict=True)]
     said = "; ".join(f"{name} {note}" for name, note in zip(names[:5], notes, strict=False))
@@ -426,7 +425,7 @@ def _rest(metric: Numbers, shown: Codes, *, whole: bool, additive: bool) -> str:
     return f"{many}{' together' if len(left) > 1 else ''}: {number}"
 
 
-def _grid(published: Published, leader: Numbers) -> tuple[Axis, Axis] | None:
+def _grid(published: Published, leader: Numbers) -> tuple[HeatAxis, HeatAxis] | None:
     """Rows and columns of a heat map in the order of keys: the time across, the latest; of other keys the largest."""
     down, across = published.keys
     if published.time is down:
@@ -446,7 +445,7 @@ def _in_key_order(key: Key, chosen: Codes) -> Codes:
     return key.order[np.isin(key.order, chosen)]
 
 
-def _heat(metric: Numbers, published: Published, down: Axis, across: Axis) -> dict[str, Any] | None:
+def _heat(metric: Numbers, published: Published, down: HeatAxis, across: HeatAxis) -> dict[str, Any] | None:
     places = [np.full(len(key.values), -1, dtype=np.int64) for key, _ in (down, across)]
     for place, (_, codes) in zip(places, (down, across), strict=True):
         place[codes] = np.arange(len(codes))
