@@ -18,6 +18,7 @@ from dp_pipelines.report.marks import Kind, Lines, Mark, Shown, Side, Text
 from dp_pipelines.report.numbers import axis_numbers, tick_number
 from dp_pipelines.report.released_table import GRAINS, Codes, Key
 from dp_pipelines.report.svg import GRID, INK, QUIET, WITHOUT_ISOLATES, ChartFrame, Point
+from dp_pipelines.report.words.number_format import NumberFormat
 
 LETTER = 6.4
 """About how many pixels wide a letter is."""
@@ -93,17 +94,17 @@ class ValueAxis(BoundedAxis):
     """Numbers to the left, from low to high: thin lines across at round ones, with `words` above them."""
 
     words: str = ""
+    form: NumberFormat | None = None
 
     @property
     def texts(self) -> tuple[list[str], str]:
         """The round numbers as texts, and the word for millions."""
-        return axis_numbers(round_places(*self.ends))
+        return axis_numbers(round_places(*self.ends), self.form)
 
     @property
     def heading(self) -> str:
-        """The words above the numbers."""
-        word = self.texts[1]
-        return f"{self.words} ({word})" if self.words and word else self.words or word
+        """The words above the numbers, such as “billion EUR”."""
+        return " ".join(part for part in (self.texts[1], self.words) if part)
 
     @property
     def margin(self) -> float:
@@ -135,11 +136,12 @@ class AmountAxis(BoundedAxis):
     """
 
     measure: str = ""
+    form: NumberFormat | None = None
 
     def marks(self, frame: ChartFrame) -> Iterator[Mark]:
         """See `Axis`. The line of zero is darker."""
         ticks = round_places(*self.ends, most=4)
-        texts, word = axis_numbers(ticks)
+        texts, word = axis_numbers(ticks, self.form)
         unit = self.measure if width_of(self.measure) <= SHORT_MEASURE else ""
         texts[-1] = " ".join(part for part in (texts[-1], word, unit) if part)
         for tick, text in zip(ticks, texts, strict=True):

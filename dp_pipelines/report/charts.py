@@ -20,7 +20,6 @@ from dp_pipelines.report.axes import (
     ColumnAxis,
     NameAxis,
     PlaceAxis,
-    RatioAxis,
     RowAxis,
     TickAxis,
     TimeAxis,
@@ -47,6 +46,7 @@ from dp_pipelines.report.marks import (
 from dp_pipelines.report.numbers import LARGEST
 from dp_pipelines.report.released_table import Numbers, Truth
 from dp_pipelines.report.svg import BAR, HEAT, INK, MARK, PAPER, QUIET, Floats, Point, drawable
+from dp_pipelines.report.words.number_format import PLAIN, NumberStyle
 
 HEAT_WIDTH = 520
 """Pixels that a heat map is wide at least, with the names of its rows, where the page is wide."""
@@ -57,8 +57,8 @@ CELL_WIDTH = 16
 PANEL_HEIGHT, WHOLE_HEIGHT, LOW_HEIGHT, SIDE = 160, 230, 190, 300
 """Pixels: a panel beside others, one as wide as the page, a low one, a square one."""
 
-ROW, RANGE_ROW, RATIO_ROW, CELL, FOOT = 34, 42, 24, 20, 30
-"""Pixels: a row of bars, of quantiles, of ratios, of cells; the axis below, with the margin above."""
+ROW, RANGE_ROW, CELL, FOOT = 34, 42, 20, 30
+"""Pixels: a row of bars, of quantiles, of cells; the axis below, with the margin above."""
 
 SPARK_HEIGHT, SPARK_WIDTH = 18, 120
 """Pixels of small bars in a table."""
@@ -154,7 +154,9 @@ def gaps(days: Floats, time: TimeAxis) -> NDArray[np.bool_]:
     return np.diff(days) > 1.5 * time.step
 
 
-def time_series(series: Series, time: TimeAxis, bounds: Point, title: str, *, whole: bool, measure: str = "") -> Chart:
+def time_series(
+    series: Series, time: TimeAxis, bounds: Point, title: str, *, whole: bool, style: NumberStyle = PLAIN
+) -> Chart:
     """Return one panel: points with error bars, joined where no period between them is missing.
 
     Args:
@@ -163,7 +165,7 @@ def time_series(series: Series, time: TimeAxis, bounds: Point, title: str, *, wh
         bounds: the range of the numbers, shared likewise.
         title: for those who do not see the plot.
         whole: whether the panel is as wide as the page.
-        measure: the unit of measure of the numbers, if they have one.
+        style: how the numbers are written.
     """
     series = series.drawn
     days, truth, marks = series.days, series.truth, list[Mark]()
@@ -183,7 +185,7 @@ def time_series(series: Series, time: TimeAxis, bounds: Point, title: str, *, wh
         marks.append(Dots(points=points, size=size, notes=notes, kind=shown))
     return Chart(
         title=title, height=WHOLE_HEIGHT if whole else PANEL_HEIGHT, across=time.below(whole=whole),
-        up=ValueAxis(bounds=bounds, words=measure), marks=marks,
+        up=ValueAxis(bounds=bounds, words=style.measure, form=style.form), marks=marks,
     )  # fmt: skip
 
 
@@ -196,7 +198,7 @@ def bar_chart(
     bounds: Point | None = None,
     truth: Truth | None = None,
     estimate_notes: Sequence[str] = (),
-    measure: str = "",
+    style: NumberStyle = PLAIN,
 ) -> Chart:
     """Return horizontal bars with error bars, names above them.
 
@@ -209,7 +211,7 @@ def bar_chart(
         bounds: the range of the axis, where several charts share one.
         truth: estimates of the true numbers and their ranges, where there are any.
         estimate_notes: the texts at the right ends while estimates are shown.
-        measure: the unit of measure of the numbers, if they have one.
+        style: how the numbers are written.
     """
     bounds = limits(values, bars) if bounds is None else bounds
     middles = np.arange(len(names)) + 0.72
@@ -221,7 +223,7 @@ def bar_chart(
         marks += shades(middles, truth.lows, truth.highs, bounds, lying=True)
     marks.append(intervals(middles, *bar_ends(values, bars, bounds), INK, 1.8, lying=True, kind=kind))
     return Chart(
-        title=title, height=ROW * len(names) + FOOT, across=AmountAxis(bounds=bounds, measure=measure),
+        title=title, height=ROW * len(names) + FOOT, across=amount_axis(bounds, style),
         up=RowAxis(names=names, notes=notes, estimates=estimate_notes, level=0.29), marks=marks,
     )  # fmt: skip
 
@@ -267,6 +269,11 @@ def heat_map(
     return Chart(title=title, height=height, across=across, up=up, marks=marks, least=least)
 
 
+def amount_axis(bounds: Point, style: NumberStyle) -> AmountAxis:
+    """Return an axis below for numbers of a style."""
+    return AmountAxis(bounds=bounds, measure=style.measure, form=style.form)
+
+
 def pairs(places: int) -> list[tuple[int, int]]:
     """Return the bands of a list of quantiles: its first and last, and so on inwards; at most three.
 
@@ -287,16 +294,51 @@ def drawn_places(places: int) -> list[int]:
     return sorted({at for pair in pairs(places) for at in pair} | middle)
 
 
-def range_of(values: Floats, bars: Floats) -> Point:
-    """Return the range of an axis for quantiles: all of them, and the error bars of those that are drawn."""
+def range_of(values: Floats, bars: Floats, within: Point | None = None) -> Point:
+    """Return the range of an axis for quantiles: all of them, and the error bars of those that are drawn.
+
+    Args:
+        values, bars: rows by quantiles.
+        within: the declared range of the values, beyond which the axis does not go; None: there is none.
+
+    >>> range_of(np.array([[12.0, 90.0]]), np.array([[5.0, 30.0]]), (10.0, 100.0))
+    (10.0, 100.0)
+    """
     drawn = drawn_places(values.shape[1])
     every = limits(values.ravel(), np.zeros(values.size))
     with_bars = limits(values[:, drawn].ravel(), bars[:, drawn].ravel())
-    return min(every[0], with_bars[0]), max(every[1], with_bars[1])
+    low, high = min(every[0], with_bars[0]), max(every[1], with_bars[1])
+    return inside((low, high), within)
+
+
+def inside(bounds: Point, within: Point | None, *, with_zero: bool = False) -> Point:
+    """Return the part of an axis that is within the declared range of its values; all of it where there is no range.
+
+    Args:
+        bounds: of the axis.
+        within: the range.
+        with_zero: whether the axis has zero in any case, as that of bars.
+
+    >>> inside((-3.0, 120.0), (10.0, 100.0)), inside((-3.0, 120.0), (10.0, 100.0), with_zero=True), inside((0.0, 1.0), (5.0, 9.0))
+    ((10.0, 100.0), (0.0, 100.0), (5.0, 9.0))
+    """
+    if within is None:
+        return bounds
+    least, most = (min(0.0, within[0]), max(0.0, within[1])) if with_zero else within
+    low, high = max(bounds[0], least), min(bounds[1], most)
+    return (low, high) if low < high else (least, most)
 
 
 def quantile_series(
-    days: Floats, values: Floats, bars: Floats, time: TimeAxis, bounds: Point, title: str, *, whole: bool
+    days: Floats,
+    values: Floats,
+    bars: Floats,
+    time: TimeAxis,
+    bounds: Point,
+    title: str,
+    *,
+    whole: bool,
+    style: NumberStyle = PLAIN,
 ) -> Chart:
     """Return one panel: bands between quantiles over time, their edges and the middle one with error bars, it as a line.
 
@@ -307,6 +349,7 @@ def quantile_series(
         bounds: the range of the numbers, shared likewise.
         title: for those who do not see the plot.
         whole: whether the panel is as wide as the page.
+        style: how the numbers are written.
     """
     marks: list[Mark] = []
     for (low, high), colour in zip(pairs(values.shape[1]), BANDS, strict=False):
@@ -328,11 +371,19 @@ def quantile_series(
         marks.append(Dots(points=points, size=(4.2 if few else 2.4) if middle else (2.4 if few else 1.6)))
     return Chart(
         title=title, height=WHOLE_HEIGHT if whole else PANEL_HEIGHT, across=time.below(whole=whole),
-        up=ValueAxis(bounds=bounds), marks=marks,
+        up=ValueAxis(bounds=bounds, words=style.measure, form=style.form), marks=marks,
     )  # fmt: skip
 
 
-def quantile_ranges(names: Sequence[str], values: Floats, bars: Floats, notes: Sequence[str], title: str) -> Chart:
+def quantile_ranges(
+    names: Sequence[str],
+    values: Floats,
+    bars: Floats,
+    notes: Sequence[str],
+    title: str,
+    bounds: Point,
+    style: NumberStyle = PLAIN,
+) -> Chart:
     """Return ranges between quantiles as bars below each other, names above them, each edge and the middle with its error bar.
 
     The error bars of one row lie at different heights, from the lowest quantile to the highest, so that each can be seen.
@@ -342,8 +393,10 @@ def quantile_ranges(names: Sequence[str], values: Floats, bars: Floats, notes: S
         values, bars: rows by quantiles.
         notes: the texts at the right ends of the rows.
         title: for those who do not see the plot.
+        bounds: the range of the numbers.
+        style: how the numbers are written.
     """
-    bounds, marks = range_of(values, bars), list[Mark]()
+    marks: list[Mark] = []
     for at, row in enumerate(values):
         for (first, last), colour in zip(pairs(values.shape[1]), BANDS, strict=False):
             low, high = row[first], row[last]
@@ -358,18 +411,21 @@ def quantile_ranges(names: Sequence[str], values: Floats, bars: Floats, notes: S
         size = 5 if 2 * place + 1 == values.shape[1] else 3.2
         marks.append(Dots(points=points_of(values[rows, place], rows + down), size=size))
     return Chart(
-        title=title, height=RANGE_ROW * len(names) + FOOT, across=AmountAxis(bounds=bounds),
+        title=title, height=RANGE_ROW * len(names) + FOOT, across=amount_axis(bounds, style),
         up=RowAxis(names=names, notes=notes, level=0.25), marks=marks,
     )  # fmt: skip
 
 
-def histogram(values: Floats, bars: Floats, edges: Sequence[str], title: str, *, whole: bool) -> Chart:
+def histogram(
+    values: Floats, bars: Floats, edges: Sequence[str], title: str, style: NumberStyle = PLAIN, *, whole: bool
+) -> Chart:
     """Return one panel: a bar for each bin, all of one width, with its error bar.
 
     Args:
         values, bars: of the bins.
         edges: the texts of the places between the bins, one more than there are bins.
         title: for those who do not see the plot.
+        style: how the numbers are written.
         whole: whether the panel is as wide as the page.
     """
     at = np.flatnonzero(drawable(values, bars))
@@ -378,7 +434,8 @@ def histogram(values: Floats, bars: Floats, edges: Sequence[str], title: str, *,
     ends = bar_ends(values[at], bars[at], bounds)
     return Chart(
         title=title, height=WHOLE_HEIGHT if whole else PANEL_HEIGHT,
-        across=PlaceAxis(bounds=(0, len(values)), texts=texts, wide=WIDE if whole else NARROW), up=ValueAxis(bounds=bounds),
+        across=PlaceAxis(bounds=(0, len(values)), texts=texts, wide=WIDE if whole else NARROW),
+        up=ValueAxis(bounds=bounds, words=style.measure, form=style.form),
         marks=[*bars_from_zero(at + 0.5, values[at], half), intervals(at + 0.5, *ends, INK, 1.4)],
     )  # fmt: skip
 
@@ -524,31 +581,6 @@ def slopes(lows: Floats, highs: Floats, levels: Floats, bounds: Point, texts: Se
         bounds=(0.0, float(levels.shape[1]) or 1.0), texts={float(at): text for at, text in enumerate(texts)}
     )
     return Chart(title=title, height=LOW_HEIGHT, across=across, up=ValueAxis(bounds=bounds), marks=marks)
-
-
-def ratios(
-    names: Sequence[str], values: Floats, lows: Floats, highs: Floats, notes: Sequence[str], title: str
-) -> Chart:
-    """Return ratios with their intervals, below each other, beside a line at 1, on a logarithmic axis.
-
-    Args:
-        names: of the ratios.
-        values: the ratios.
-        lows, highs: the ends of their intervals.
-        notes: a text for each that is pointed at.
-        title: for those who do not see the plot.
-    """
-    low, high = min(1.0, lows.min()), max(1.0, highs.max())
-    margin = np.log(high / low) * 0.05 or 0.1
-    middles = np.arange(len(names)) + 0.5
-    return Chart(
-        title=title, height=RATIO_ROW * len(names) + FOOT, least=300,
-        across=RatioAxis(bounds=(float(np.log(low) - margin), float(np.log(high) + margin))), up=NameAxis(names=names),
-        marks=[
-            intervals(middles, np.log(lows), np.log(highs), BAR, 5, lying=True),
-            Dots(points=points_of(np.log(values), middles), size=7, notes=notes),
-        ],
-    )  # fmt: skip
 
 
 def _curve(across: Floats, up: Floats, bars: Floats, bounds: Point, chance: tuple[Point, Point]) -> list[Mark]:

@@ -36,7 +36,7 @@ def test_axes_without_a_width_and_charts_of_nothing_are_drawn() -> None:
     nothing = np.array([])
     assert "<svg" in escape(bar_chart([], nothing, nothing, [], "none"))
     assert "<svg" in escape(histogram(nothing, nothing, ["0"], "none", whole=True))
-    assert "<svg" in escape(quantile_ranges([], np.zeros((0, 3)), np.zeros((0, 3)), [], "none"))
+    assert "<svg" in escape(quantile_ranges([], np.zeros((0, 3)), np.zeros((0, 3)), [], "none", (0.0, 1.0)))
 
 
 def test_nothing_is_drawn_where_there_is_nothing() -> None:

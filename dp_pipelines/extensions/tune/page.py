@@ -19,7 +19,7 @@ from dp_pipelines.extensions.tune.tally import SUMS
 from dp_pipelines.report import charts
 from dp_pipelines.report.axes import PlaceAxis, fitting
 from dp_pipelines.report.chart import Chart
-from dp_pipelines.report.numbers import public_number
+from dp_pipelines.report.numbers import public_number, tick_number
 from dp_pipelines.report.pages import document
 from dp_pipelines.report.svg import HEAT_STEPS
 from dp_pipelines.steps.unbounded_rows import SIZES
@@ -218,7 +218,7 @@ def _best_by(
 
 def _curve(values: Sequence[Any], found: Sequence[float], title: str) -> Chart:
     """Evenly spaced points, joined by lines, with the values below them."""
-    texts = {float(place): fitting(f"{value:g}", 9) for place, value in enumerate(values)}
+    texts = {float(place): fitting(tick_number(value), 9) for place, value in enumerate(values)}
     across = PlaceAxis(bounds=(-0.3, len(values) - 0.7), texts=texts)
     return charts.joined_series(list(enumerate(found)), (0.0, max(found) * 1.08 or 1.0), across, title)
 
