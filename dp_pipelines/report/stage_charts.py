@@ -232,7 +232,7 @@ def _total_finding(metric: Numbers, rollup: RolledUp, style: NumberStyle, *, cou
         found.bars,
         style=style,
         what=what,
-        scope="In all",
+        scope="over all groups",
         counted=counted,
         apart=apart,
     )
@@ -273,7 +273,7 @@ class SumsOverTime:
         notes = [f"{time}: {number}" for time, number in zip(self.names, numbers, strict=True)]
         said = series_words(self.names, self.days, self.values, self.bars, style=style)
         series = Series(days=self.days, values=self.values, bars=self.bars, notes=notes)
-        title = f"{name} over time, {self.scope[:1].lower()}{self.scope[1:]}: {said}"
+        title = f"{name} over time, {self.scope}: {said}"
         svg = time_series(series, self.axis, limits(self.values, self.bars), title, whole=False, style=style)
         return {"svg": svg, "gaps": bool(gaps(self.days, self.axis).any())}
 
@@ -300,7 +300,7 @@ def _sums_over_time(metric: Numbers, published: Published) -> SumsOverTime | Non
         values=np.bincount(place, weights=metric.values).astype(np.float64)[order],
         bars=np.sqrt(np.bincount(place, weights=metric.bars**2))[order],
         what=visible(time.name),
-        scope=f"Summed over the {counts[0]:,} published {noun} of {others}",
+        scope=f"summed over the {counts[0]:,} published {noun} of {others}",
     )
 
 

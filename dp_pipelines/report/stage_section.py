@@ -140,6 +140,7 @@ def stage_section(
         "legend": [],
         "warnings": [],
         "turn": "",
+        "overlaps": "groups",
         "headlines": [],
     }
     if published is None:

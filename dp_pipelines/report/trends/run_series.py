@@ -142,7 +142,8 @@ def stage_over_runs(
         # Each run's own page has these: what its numbers are worth, and what its bounds cut off.
         "verdict_note": "",
         "warnings": [],
-        "not_added": [],
+        "not_added": [one for one in kinds if (kind := kinds[one]) is not None and kind.rolls_up == "units"],
+        "overlaps": "runs",
         "ranges": any(metric.truth is not None for metric in published.metrics),
         "turn": turn_words(published),
         "raw": False,

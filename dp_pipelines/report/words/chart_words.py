@@ -16,7 +16,7 @@ from dp_pipelines.report.words.unit_name import plural
 
 Floats = NDArray[np.float64]
 
-LARGE = 1e6
+LARGE = 1e5
 """From here on a number is rounded to two digits of its error bar."""
 
 MOST_RIVALS = 5
@@ -29,7 +29,7 @@ FEWEST = 3
 def shown_number(value: float, bar: float, style: NumberStyle = PLAIN) -> str:
     """Return a number with its error bar, or alone where it has none: then it was chosen among candidates.
 
-    Millions have the digits that the bar leaves certain; the table has all.
+    From `LARGE` on it has two digits of its bar; the table has all.
 
     >>> shown_number(1234.5, 98.0, NumberStyle(whole=True)), shown_number(2.5, 0.0), shown_number(6771158.0, 3e5)
     ('1,234 ± 98', '2.5', '6,770,000 ± 300,000')
@@ -70,8 +70,8 @@ def highest(
     >>> names, bars = ["Aarhus", "Bergen", "Turku"], np.array([3.0, 3.0, 3.0])
     >>> highest(names, np.array([90.0, 88.0, 20.0]), bars, style=NumberStyle(whole=True), what="city")
     'Highest city: Aarhus with 90 ± 3; 1 other city may equal or beat it (Bergen).'
-    >>> highest(names, np.array([90.0, 50.0, 20.0]), bars, what="city", scope="Summed over the weeks", counted=True)
-    'Summed over the weeks, as counted: highest city Aarhus with 90.0 ± 3.0.'
+    >>> highest(names, np.array([90.0, 50.0, 20.0]), bars, what="city", scope="summed over the weeks", counted=True)
+    'Highest city, summed over the weeks, as counted: Aarhus with 90.0 ± 3.0.'
 
     Two small groups may be clearly apart from each other, but not from a large noisy one.
 
@@ -85,15 +85,13 @@ def highest(
     rest = known[known != top]
     compared = bars if apart is None else apart
     rivals = rest[values[top] - values[rest] <= np.hypot(compared[top], compared[rest])]
-    suffix = ", as counted" if counted else ""
-    largest = f"{names[top]} with {shown_number(float(values[top]), float(bars[top]), style)}"
+    suffix = f"{f', {scope}' if scope else ''}{', as counted' if counted else ''}"
+    number = shown_number(float(values[top]), float(bars[top]), style)
+    largest = f"{names[top]} with {f'{number} {style.measure}'.rstrip()}"
     if len(rivals) == len(rest):
         others = "the other one" if len(rest) == 1 else f"each of the {len(rest):,} others"
-        no_clear = f"{what} is clearly the highest: {others} may equal or beat {largest}."
-        return f"{scope}{suffix}, no {no_clear}" if scope else f"No {no_clear}"
-    lead = f"{scope}{suffix}: highest {what}" if scope else f"Highest {what}{suffix}:"
-    said = f"{lead} {largest}"
-    return f"{said}{_rivals([names[at] for at in rivals[: MOST_RIVALS + 1]], len(rivals), what)}."
+        return f"No {what} is clearly the highest{suffix}: {others} may equal or beat {largest}."
+    return f"Highest {what}{suffix}: {largest}{_rivals([names[at] for at in rivals[: MOST_RIVALS + 1]], len(rivals), what)}."
 
 
 def _rivals(names: Sequence[str], count: int, what: str) -> str:
