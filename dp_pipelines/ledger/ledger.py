@@ -264,7 +264,7 @@ class Ledger(AnswersLedger):
             if job:
                 body["job"] = job
             if stages:
-                body["stages"] = {name: list(metrics) for name, metrics in stages.items()}
+                body["stages"] = [[name, list(metrics)] for name, metrics in stages.items()]  # in the order of the job
             if read is not None:
                 body["read"] = read.to_json()
             add(events.RUN_RESERVED, body)

@@ -221,7 +221,7 @@ class State:
             looks=len(self.tunings),
             who=str(body.get("who", "")),
             job=str(body.get("job", "")),
-            stages={str(name): tuple(map(str, metrics)) for name, metrics in body.get("stages", {}).items()},
+            stages={str(name): tuple(map(str, metrics)) for name, metrics in dict(body.get("stages", {})).items()},
             read=ReadFiles.from_json(body["read"]) if "read" in body else None,
         )
 

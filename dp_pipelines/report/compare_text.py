@@ -1,20 +1,17 @@
-"""The arms of a test for readers: sentences, a table and a plot of what a stage compares.
+"""The arms of a test for readers: sentences and the cells of a table of what a stage compares.
 
-In: the entry `compare` of a stage in a manifest (any part of it may be missing or wrong). Out: lines; what the template shows.
+In: the entry `compare` of a stage in a manifest (any part of it may be missing or wrong). Out: lines, texts.
 Holds: released numbers only; what is not known is a dash. Not covered: the table of the stage itself; the verdict on them
-(`words.arm_verdicts`).
+(`words.arm_verdicts`); their plot (`compare_section`).
 """
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from markupsafe import Markup
-
 from dp_pipelines.planning.power import POWER, smallest_of_interval
 from dp_pipelines.report.key_text import visible
-from dp_pipelines.report.numbers import MOST_DIGITS, tick_number, written_out
-from dp_pipelines.report.svg import BAR, GRID, INK, MARK, QUIET, SvgDrawing, round_places
+from dp_pipelines.report.numbers import MOST_DIGITS, written_out
 
 FILE = "compare"
 """How the name of the file of a comparison ends, after that of the stage."""
@@ -28,19 +25,6 @@ UNKNOWN = "–"
 
 FINDS = f"{POWER * 100:.0f} of 100"
 """How often a difference of the smallest size that a test is said to find is found."""
-
-MOST_PLOTTED = 40
-"""Intervals of one plot."""
-
-ROW, LABELS, FOOT = 24, 230, 26
-"""Pixels: the height of a line of the plot, the width of its names, the height of its axis."""
-
-
-FARTHEST = 10.0
-"""An interval that reaches zero is cut on a logarithmic axis, so far below the least ratio."""
-
-STEEP = 20.0
-"""From so many times the least ratio on, only powers of ten stand below the axis."""
 
 
 def lines(compare: object) -> list[str]:
@@ -73,25 +57,6 @@ def lines(compare: object) -> list[str]:
     return [*said, COVERS.get(str(compare.get("intervals")), "")]
 
 
-def section(compare: object) -> dict[str, Any] | None:
-    """What the template shows; None where nothing is compared.
-
-    Args:
-        compare: what the manifest says.
-    """
-    found = comparisons(compare)
-    if not found or not isinstance(compare, Mapping):
-        return None
-    rows = [{"arm": shown_name(row.get("arm")), "metric": shown_name(row.get("metric")), **cells(row)} for row in found]
-    return {
-        "baseline": shown_name(compare.get("baseline")),
-        "covers": COVERS.get(str(compare.get("intervals")), ""),
-        "power": FINDS,
-        "rows": rows,
-        "plot": plot(found[:MOST_PLOTTED], shown_name(compare.get("baseline"))),
-    }
-
-
 def hidden_tables(stages: Mapping[str, Mapping[str, Any]]) -> set[str]:
     """The tables of comparisons, which are shown with their stages and not as stages of their own.
 
@@ -103,12 +68,12 @@ def hidden_tables(stages: Mapping[str, Mapping[str, Any]]) -> set[str]:
 
 def cells(row: Mapping[str, Any]) -> dict[str, str]:
     """The numbers of one comparison as texts, with the digits that the intervals leave certain."""
-    difference = [_finite(row.get(key)) for key in ("difference", "low", "high")]
-    ratio = [_finite(row.get(key)) for key in ("ratio", "ratio_low", "ratio_high")]
+    difference = [finite_number(row.get(key)) for key in ("difference", "low", "high")]
+    ratio = [finite_number(row.get(key)) for key in ("ratio", "ratio_low", "ratio_high")]
     digits = _digits(difference)
     return {
-        "value": _number(_finite(row.get("value")), digits),
-        "baseline": _number(_finite(row.get("baseline")), digits),
+        "value": _number(finite_number(row.get("value")), digits),
+        "baseline": _number(finite_number(row.get("baseline")), digits),
         "difference": _interval(difference, digits),
         "ratio": _interval(ratio, _digits(ratio)),
         "reading": _reading(difference, smallest_found(row)),
@@ -126,7 +91,7 @@ def smallest_found(row: Mapping[str, Any]) -> str:
     ('6.7% (4.4)', '4.4', '–')
     """
     baseline, low, high, *of_ratio = (
-        _finite(row.get(key)) for key in ("baseline", "low", "high", "ratio", "ratio_low", "ratio_high")
+        finite_number(row.get(key)) for key in ("baseline", "low", "high", "ratio", "ratio_low", "ratio_high")
     )
     if low is None or high is None or not high > low:
         return UNKNOWN
@@ -158,7 +123,7 @@ def comparison_cells(row: Mapping[str, Any]) -> dict[str, str]:
     >>> comparison_cells({"value": 17.4061, "difference": 3.2612, "difference_low": 2.4912, "difference_high": 4.0212})
     {'value': '17.41', 'difference': '3.26', 'difference_low': '2.49', 'difference_high': '4.02'}
     """
-    numbers = {name: _finite(value) for name, value in row.items()}
+    numbers = {name: finite_number(value) for name, value in row.items()}
     digits = {
         contrast: _digits(
             [None, *(_first(numbers, (f"{contrast}{of}_{end}" for of in ("", "_noise"))) for end in ("low", "high"))]
@@ -180,56 +145,6 @@ def comparison_cells(row: Mapping[str, Any]) -> dict[str, str]:
 def _first(numbers: Mapping[str, float | None], names: Iterable[str]) -> float | None:
     """Return the number of the first name that has one."""
     return next((number for name in names if (number := numbers.get(name)) is not None), None)
-
-
-def plot(rows: Sequence[Mapping[str, Any]], baseline: str) -> Markup | None:
-    """The ratios with their intervals, one above the other, beside a line at 1; None where no ratio is known.
-
-    Args:
-        rows: comparisons.
-        baseline: the arm that the others are compared with.
-    """
-    known = [
-        (f"{shown_name(row.get('metric'))}, {shown_name(row.get('arm'))}", value, low, high)
-        for row in rows
-        for value, low, high in [[_finite(row.get(key)) for key in ("ratio", "ratio_low", "ratio_high")]]
-        if value is not None and low is not None and high is not None and value > 0 and high > 0
-    ]
-    if not known:
-        return None
-    least = min(1.0, *(value for _, value, _, _ in known))
-    known = [(name, value, max(low, least / FARTHEST), high) for name, value, low, high in known]
-    ends = [1.0, *(low for _, _, low, _ in known), *(high for _, _, _, high in known)]
-    margin = math.log(max(ends) / min(ends)) * 0.05 or 0.1
-    across = (math.log(min(ends)) - margin, math.log(max(ends)) + margin)
-    drawing = SvgDrawing(ROW * len(known) + FOOT, 300)
-    axes = drawing.axes(left=LABELS, right=16, top=0, bottom=FOOT, across=across, up=(len(known), 0))
-    for ratio in ratio_places(math.exp(across[0]), math.exp(across[1])):
-        place = math.log(ratio)
-        axes.lines([((place, 0), (place, len(known)))], GRID, 1)
-        axes.text(tick_number(ratio), (axes.x(place), axes.bottom + 4), "middle", "below", QUIET)
-    axes.lines([((0.0, 0), (0.0, len(known)))], QUIET, 1.2)
-    heights = [at + 0.5 for at in range(len(known))]
-    spans = [((math.log(low), at), (math.log(high), at)) for at, (_, _, low, high) in zip(heights, known, strict=True)]
-    axes.lines(spans, BAR, 5)
-    notes = [f"{name}: {value:.3f} ({low:.3f} to {high:.3f})" for name, value, low, high in known]
-    axes.dots([math.log(value) for _, value, _, _ in known], heights, 7, MARK, notes)
-    for at, (name, *_) in zip(heights, known, strict=True):
-        axes.text(visible(name, 32), (0.0, axes.y(at)), "end", "middle", INK, move=-8)
-    first = ", ".join(f"{name} {value:.3f} ({low:.3f} to {high:.3f})" for name, value, low, high in known[:3])
-    return drawing.finished(f"Ratios to {baseline} with 95% intervals: {first}")
-
-
-def ratio_places(low: float, high: float) -> list[float]:
-    """Return round ratios for a logarithmic axis, on both sides of 1.
-
-    >>> ratio_places(0.96, 1.03), ratio_places(0.4, 2.6), ratio_places(0.001, 900.0)
-    ([0.96, 0.98, 1.0, 1.02], [0.5, 1.0, 1.5, 2.0, 2.5], [0.001, 0.01, 0.1, 1.0, 10.0, 100.0])
-    """
-    if high / low > STEEP:
-        powers = range(math.ceil(math.log10(low) - 1e-9), math.floor(math.log10(high) + 1e-9) + 1)
-        return [float(f"1e{power}") for power in powers][:: -(-len(powers) // 6)]
-    return [place for place in round_places(low, high) if place > 0]
 
 
 def _interval(parts: Sequence[float | None], digits: int) -> str:
@@ -272,6 +187,7 @@ def shown_name(value: object) -> str:
     return "(null)" if value is None else visible(str(value), most=100)
 
 
-def _finite(value: object) -> float | None:
+def finite_number(value: object) -> float | None:
+    """Return a number of a comparison; None for anything else."""
     sound = isinstance(value, int | float) and not isinstance(value, bool) and -1e300 < value < 1e300
     return float(value) if sound and isinstance(value, int | float) else None

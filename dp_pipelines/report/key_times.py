@@ -2,7 +2,7 @@
 
 In: the name of a column and its distinct values. Out: days since 1970, or numbers in the order of time; None where the values
 are no times. Holds: they follow from the name and the values alone, so that the same table has the same axis. Not covered: texts
-below an axis (`time_axis`).
+below an axis (`axes`).
 """
 
 import datetime

@@ -342,11 +342,14 @@ def _place(body: Mapping[str, Any]) -> tuple[str, str, str]:
 def _contents(body: Mapping[str, Any]) -> str:
     """Return the metrics of a run by stage, in words; empty where the ledger is too old to say.
 
-    >>> _contents({"stages": {"weekly": ["orders", "revenue"]}}), _contents({})
-    ('weekly: orders, revenue', '')
+    >>> _contents({"stages": [["weekly", ["orders", "revenue"]], ["all", []]]}), _contents({"stages": {"weekly": []}})
+    ('weekly: orders, revenue; all', 'weekly')
     """
-    stages = mapping(body.get("stages"))
-    return contents_in_words({text(name): [text(one) for one in sequence(of)] for name, of in stages.items()})
+    stages = body.get("stages")  # of an older ledger in the order of their names
+    pairs = list(stages.items()) if isinstance(stages, Mapping) else [sequence(pair) for pair in sequence(stages)]
+    return contents_in_words(
+        {text(pair[0]): [text(one) for one in sequence(pair[1])] for pair in pairs if len(pair) == 2}
+    )
 
 
 def _what(kind: str, body: Mapping[str, Any]) -> str:

@@ -12,20 +12,19 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
-from markupsafe import Markup
 
 from dp_pipelines.metrics.base import Metric
 from dp_pipelines.release import verdicts
+from dp_pipelines.report.axes import axis_of_time
+from dp_pipelines.report.chart import Chart
 from dp_pipelines.report.chart_choices import PANELS, panels_over_time, row_parts
-from dp_pipelines.report.charts import bar_chart
-from dp_pipelines.report.figures import Floats, drawable
+from dp_pipelines.report.charts import bar_chart, histogram, pairs, quantile_ranges, quantile_series, range_of, spark
 from dp_pipelines.report.key_text import joined, label, plain
 from dp_pipelines.report.numbers import ERROR_BAR, error_bar_parts, public_number, tick_number, with_error_bar
 from dp_pipelines.report.released_table import Codes, Lists, Numbers, Published, largest_rows
-from dp_pipelines.report.spread_charts import histogram, pairs, quantile_ranges, quantile_series, range_of, spark
-from dp_pipelines.report.time_axis import axis_of_time
+from dp_pipelines.report.svg import Floats, drawable
 from dp_pipelines.report.words.chart_words import trend
-from dp_pipelines.report.words.number_format import NumberFormat
+from dp_pipelines.report.words.number_format import PLAIN, NumberFormat, NumberStyle
 
 MOST_QUANTILES, MOST_LINES, ROWS, BARS, MOST_BARS, SPARK_BARS = 9, 24, 10, 10, 60, 40
 """In the table: columns of a metric, and bins in words. In plots: rows of ranges, categories, bins of a panel and of a spark."""
@@ -58,7 +57,9 @@ class ListStyle(abc.ABC):
         """The columns of a table, with the first `most` rows as cells, written in a format."""
 
     @abc.abstractmethod
-    def plots(self, metric: Lists, entry: Mapping[str, Any], published: Published, leader: Numbers) -> dict[str, Any]:
+    def plots(
+        self, metric: Lists, entry: Mapping[str, Any], published: Published, leader: Numbers, style: NumberStyle
+    ) -> dict[str, Any]:
         """The plots, beside what `list_plots` says of every list."""
 
 
@@ -100,15 +101,17 @@ class QuantileLists(ListStyle):
             for place in chosen.tolist()
         ]
 
-    def plots(self, metric: Lists, entry: Mapping[str, Any], published: Published, leader: Numbers) -> dict[str, Any]:
+    def plots(
+        self, metric: Lists, entry: Mapping[str, Any], published: Published, leader: Numbers, style: NumberStyle
+    ) -> dict[str, Any]:
         """See `ListStyle`."""
         labels, _ = self.places(entry, metric.values.shape[1])
-        series = _bands(metric, labels, published, leader)
+        series = _bands(metric, labels, published, leader, style)
         rows = [] if series else _chosen(metric, published, leader, ROWS)
         return {
             "series": series,
             "rows": len(rows),
-            "ranges": _ranges(metric, labels, published, rows) if rows else None,
+            "ranges": _ranges(metric, labels, published, rows, style) if rows else None,
         }
 
 
@@ -126,16 +129,18 @@ class BarLists(ListStyle):
         ]
         return [{"name": metric.name, "label": "", "bins": True, "cells": cells}]
 
-    def plots(self, metric: Lists, entry: Mapping[str, Any], published: Published, leader: Numbers) -> dict[str, Any]:
+    def plots(
+        self, metric: Lists, entry: Mapping[str, Any], published: Published, leader: Numbers, style: NumberStyle
+    ) -> dict[str, Any]:
         """See `ListStyle`."""
         labels, edges = self.places(entry, metric.values.shape[1])
         rows = _chosen(metric, published, leader, PANELS)
         panels = [
             {
                 "names": row_parts(row, published.keys),
-                "svg": _histogram(metric, row, edges, published, whole=len(rows) == 1)
+                "svg": _histogram(metric, row, edges, published, style, whole=len(rows) == 1)
                 if edges
-                else self._bars(metric, row, labels, published),
+                else self._bars(metric, row, labels, published, style),
             }
             for row in rows
         ]
@@ -171,17 +176,17 @@ class BarLists(ListStyle):
             "more": f"{len(values) - len(lines):,}" if len(values) > len(lines) else "",
         }
 
-    def _bars(self, metric: Lists, row: int, labels: Sequence[str], published: Published) -> Markup:
+    def _bars(self, metric: Lists, row: int, labels: Sequence[str], published: Published, style: NumberStyle) -> Chart:
         values, stddevs = metric.values[row], metric.normal_stddevs[row]
         name = joined(row_parts(row, published.keys))
         found = Numbers(name=metric.name, values=self._sizes(values), stddevs=stddevs)
         at = np.arange(len(values)) if len(values) <= BARS else np.sort(largest_rows(found, BARS))
         at = at[drawable(values[at], found.bars[at])]
-        notes = [with_error_bar(float(values[a]), float(stddevs[a]), grouped=True) for a in at]
+        notes = [_number(float(values[a]), float(stddevs[a]), style) for a in at]
         title = f"Bars of {metric.name} of {name}: " + "; ".join(
             f"{labels[a]} {note}" for a, note in zip(at[:5], notes, strict=False)
         )
-        return bar_chart([labels[a] for a in at], values[at], found.bars[at], notes, title)
+        return bar_chart([labels[a] for a in at], values[at], found.bars[at], notes, title, style=style)
 
 
 class HistogramLists(BarLists):
@@ -283,13 +288,18 @@ def number_cells(
 
 
 def list_plots(
-    metric: Lists, style: ListStyle, entry: Mapping[str, Any], published: Published, leader: Numbers
+    metric: Lists,
+    shape: ListStyle,
+    entry: Mapping[str, Any],
+    published: Published,
+    leader: Numbers,
+    style: NumberStyle = PLAIN,
 ) -> dict[str, Any]:
     """The plots of a metric: bands and ranges of quantiles, or a panel for each of the largest partitions."""
-    labels, _ = style.places(entry, metric.values.shape[1])
+    labels, _ = shape.places(entry, metric.values.shape[1])
     found: dict[str, Any] = {
-        "caption": style.caption,
-        "each": style.each,
+        "caption": shape.caption,
+        "each": shape.each,
         "metric": metric.name,
         "leader": leader.name,
         "others": [key.name for key in published.keys if key is not published.time],
@@ -303,7 +313,12 @@ def list_plots(
         "merged": 1,
         "cut": 0,
     }
-    return found | style.plots(metric, entry, published, leader)
+    return found | shape.plots(metric, entry, published, leader, style)
+
+
+def _number(value: float, stddev: float, style: NumberStyle) -> str:
+    """Return a number of a list with its error bar, for a chart."""
+    return with_error_bar(value, stddev, grouped=True, form=style.form)
 
 
 def _declared(entry: Mapping[str, Any], name: str) -> Sequence[Any]:
@@ -336,7 +351,9 @@ def _merged(values: Floats, together: int) -> Floats:
     return np.add.reduceat(values, np.arange(0, len(values), together))
 
 
-def _histogram(metric: Lists, row: int, edges: Sequence[str], published: Published, *, whole: bool) -> Markup:
+def _histogram(
+    metric: Lists, row: int, edges: Sequence[str], published: Published, style: NumberStyle, *, whole: bool
+) -> Chart:
     values, stddevs = metric.values[row], metric.normal_stddevs[row]
     name = joined(row_parts(row, published.keys))
     together = _together(len(values))
@@ -344,47 +361,53 @@ def _histogram(metric: Lists, row: int, edges: Sequence[str], published: Publish
     merged = _merged(values, together)
     most = int(np.argmax(np.where(np.isfinite(merged), merged, -np.inf)))
     between = [*edges[:-1:together], edges[-1]]
-    note = with_error_bar(float(merged[most]), float(spread[most]))
+    note = _number(float(merged[most]), float(spread[most]), style)
     title = f"Histogram of {metric.name} of {name}: {len(merged)} bins, the largest from {between[most]}: {note}"
-    return histogram(merged, ERROR_BAR * spread, between, title, whole=whole)
+    return histogram(merged, ERROR_BAR * spread, between, title, style, whole=whole)
 
 
-def _bands(metric: Lists, labels: Sequence[str], published: Published, leader: Numbers) -> list[dict[str, Any]]:
+def _bands(
+    metric: Lists, labels: Sequence[str], published: Published, leader: Numbers, style: NumberStyle
+) -> list[dict[str, Any]]:
     time, panels = published.time, panels_over_time(published, leader)
     if time is None or time.days is None or not panels:
         return []
     every: Codes = np.concatenate([rows for _, rows in panels])
-    bounds = range_of(metric.values[every], metric.bars[every])
+    bounds = range_of(metric.values[every], metric.bars[every], style.within)
     axis = axis_of_time(time, every)
     drawn = []
     for name, rows in panels:
         days = time.days[time.codes[rows]]
         title = f"Quantiles of {metric.name} of {joined(name)} over time: {len(rows)} points"
         if len(rows):
-            title += f"; at {axis.texts[float(days[-1])]}: {_said(metric, int(rows[-1]), labels)}"
+            title += f"; at {axis.texts[float(days[-1])]}: {_said(metric, int(rows[-1]), labels, style)}"
             middle = metric.at(len(labels) // 2).taken(rows)
             known = drawable(middle.values, middle.bars)
             title += f"; {labels[len(labels) // 2]}: {trend(days[known], middle.values[known], middle.bars[known])}"
-        svg = quantile_series(days, metric.values[rows], metric.bars[rows], axis, bounds, title, whole=len(panels) == 1)
+        values, bars, whole = metric.values[rows], metric.bars[rows], len(panels) == 1
+        svg = quantile_series(days, values, bars, axis, bounds, title, whole=whole, style=style)
         drawn.append({"names": name, "svg": svg})
     return drawn
 
 
-def _ranges(metric: Lists, labels: Sequence[str], published: Published, rows: Sequence[int]) -> Markup:
+def _ranges(
+    metric: Lists, labels: Sequence[str], published: Published, rows: Sequence[int], style: NumberStyle
+) -> Chart:
     names = [joined(row_parts(row, published.keys)) for row in rows]
     middle = metric.at(len(labels) // 2)
     notes = [""] * len(rows)
     if len(labels) % 2:
-        shown = (with_error_bar(float(middle.values[r]), float(middle.normal_stddevs[r]), grouped=True) for r in rows)
+        shown = (_number(float(middle.values[r]), float(middle.normal_stddevs[r]), style) for r in rows)
         notes = ["–" if text == "-" else text for text in shown]
     title = f"Quantiles of {metric.name}: " + "; ".join(
-        f"{name} {_said(metric, row, labels)}" for name, row in zip(names[:2], rows, strict=False)
+        f"{name} {_said(metric, row, labels, style)}" for name, row in zip(names[:2], rows, strict=False)
     )
-    return quantile_ranges(names, metric.values[rows], metric.bars[rows], notes, title)
+    values, bars = metric.values[rows], metric.bars[rows]
+    return quantile_ranges(names, values, bars, notes, title, range_of(values, bars, style.within), style)
 
 
-def _said(metric: Lists, row: int, labels: Sequence[str]) -> str:
+def _said(metric: Lists, row: int, labels: Sequence[str], style: NumberStyle) -> str:
     """The first, the middle and the last quantile of a row in words."""
     chosen = sorted({0, len(labels) // 2, len(labels) - 1})
-    numbers = (with_error_bar(float(metric.values[row, at]), float(metric.normal_stddevs[row, at])) for at in chosen)
+    numbers = (_number(float(metric.values[row, at]), float(metric.normal_stddevs[row, at]), style) for at in chosen)
     return ", ".join(f"{labels[at]} {shown}" for at, shown in zip(chosen, numbers, strict=True))

@@ -13,11 +13,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
-from markupsafe import Markup
 
-from dp_pipelines.report import model_charts
-from dp_pipelines.report.charts import bar_chart
-from dp_pipelines.report.figures import Floats, finite, finite_or_nan
+from dp_pipelines.report import charts
+from dp_pipelines.report.chart import Chart
 from dp_pipelines.report.key_text import label, visible
 from dp_pipelines.report.models import (
     feature_curves,
@@ -27,8 +25,9 @@ from dp_pipelines.report.models import (
     votes_in_words,
     weights_file,
 )
-from dp_pipelines.report.numbers import ERROR_BAR, cost_number, error_bar_parts, public_number, with_error_bar
+from dp_pipelines.report.numbers import ERROR_BAR, cost_number, error_bar_parts, finite, public_number, with_error_bar
 from dp_pipelines.report.pages import amount, mapping, mappings, sequence, text
+from dp_pipelines.report.svg import Floats, finite_or_nan
 
 MOST_WEIGHTS = 20
 MOST_CLASSES = 12
@@ -340,15 +339,15 @@ def _curves(evaluation: Mapping[str, Any]) -> dict[str, Any]:
     if auc is not None and roc:
         false, true = (finite_or_nan([pair[at].get("value") for pair in roc]) for at in (0, 1))
         bars = ERROR_BAR * finite_or_nan([pair[1].get("noise_stddev") for pair in roc])
-        ranks = model_charts.ranks(false, true, bars, f"How the model ranks: AUC {auc}, from {len(roc)} thresholds")
+        ranks = charts.ranks(false, true, bars, f"How the model ranks: AUC {auc}, from {len(roc)} thresholds")
     return {"ranks": ranks, "calibration": _calibration(evaluation), **_thresholds(evaluation)}
 
 
-def _thresholds(evaluation: Mapping[str, Any]) -> dict[str, Markup | None]:
+def _thresholds(evaluation: Mapping[str, Any]) -> dict[str, Chart | None]:
     """What is found above each threshold: how many of the true ones, and how many more than by chance."""
     points = mappings(evaluation.get("thresholds"))
     base = finite(mapping(mapping(evaluation.get("measures")).get("base_rate")).get("value"))
-    found: dict[str, Markup | None] = {"precision": None, "lift": None}
+    found: dict[str, Chart | None] = {"precision": None, "lift": None}
     if not points or base is None or not 0 < base < 1:
         return found
 
@@ -359,13 +358,13 @@ def _thresholds(evaluation: Mapping[str, Any]) -> dict[str, Markup | None]:
     if np.isfinite(of("precision") + of("recall")).any():
         title = "Precision by recall: " + _pairs(of("recall"), of("precision"))
         words = ("recall", "precision")
-        found["precision"] = model_charts.curve(of("recall"), of("precision"), precise, base, (0.0, 1.0), words, title)
+        found["precision"] = charts.curve(of("recall"), of("precision"), precise, base, (0.0, 1.0), words, title)
     most = of("lift")[np.isfinite(of("lift"))]
     if len(most):
         title = "Lift by part of the examples: " + _pairs(of("part"), of("lift"))
         bounds = (0.0, max(2.0, math.ceil(min(float(most.max()), LARGEST_LIFT))))
         words = ("part of the examples", "lift")
-        found["lift"] = model_charts.curve(of("part"), of("lift"), lifts, 1.0, bounds, words, title)
+        found["lift"] = charts.curve(of("part"), of("lift"), lifts, 1.0, bounds, words, title)
     return found
 
 
@@ -373,7 +372,7 @@ def _pairs(across: Floats, up: Floats) -> str:
     return "; ".join(f"{a:.2g} {b:.3g}" for a, b in zip(across, up, strict=True) if math.isfinite(a + b))
 
 
-def _calibration(evaluation: Mapping[str, Any]) -> Markup | None:
+def _calibration(evaluation: Mapping[str, Any]) -> Chart | None:
     points = mappings(evaluation.get("calibration"))
     if not points:
         return None
@@ -390,7 +389,7 @@ def _calibration(evaluation: Mapping[str, Any]) -> Markup | None:
     words = (shown.predicted, shown.observed)
     pairs = [f"{p:.2g} {with_error_bar(float(v), float(n))}" for p, v, n in zip(said, values, noise, strict=True)]
     title = f"Calibration: {words[1]} by {words[0]}: " + "; ".join(pairs)
-    return model_charts.calibration(said, values, ERROR_BAR * noise, ERROR_BAR * both, bounds, words, title)
+    return charts.calibration(said, values, ERROR_BAR * noise, ERROR_BAR * both, bounds, words, title)
 
 
 def _confusion(evaluation: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -411,7 +410,8 @@ def _weights(path: pathlib.Path) -> dict[str, Any] | None:
         return None
     names = [label(text(name)) for name in table.column(0).to_pylist()]
     weights = [name for name in table.column_names[1:] if not name.startswith("stddev")]
-    panels, several = [], len(weights) > 1
+    panels: list[dict[str, Any]] = []
+    several = len(weights) > 1
     most = min(MOST_WEIGHTS // 2 if several else MOST_WEIGHTS, table.num_rows - 1)
     known = True
     for column in weights[:MOST_CLASSES]:
@@ -434,6 +434,6 @@ def _weights(path: pathlib.Path) -> dict[str, Any] | None:
             f"{values[at]:.3g}" if stddevs is None else with_error_bar(values[at], float(stddevs[at])) for at in chosen
         ]
         title = f"The largest {column}: " + "; ".join(f"{a} {b}" for a, b in zip(called[:3], notes[:3], strict=True))
-        svg = bar_chart(called, values[chosen], bars[chosen], notes, label(title))
+        svg = charts.bar_chart(called, values[chosen], bars[chosen], notes, label(title))
         panels.append({"name": label(column) if several else "", "svg": svg})
     return {"panels": panels, "count": table.num_rows, "shown": most, "file": path.name, "known": known}

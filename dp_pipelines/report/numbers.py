@@ -24,6 +24,9 @@ MOST_DIGITS = 1e15
 FLOAT_DIGITS = 10**17
 """Below it, 17 significant digits write a number out in full: no float has more."""
 
+LARGEST = 1e100
+"""A number beyond this is not drawn: axes are made with floats."""
+
 WORDS = ((1e12, "trillion"), (1e9, "billion"), (1e6, "million"))
 """What large numbers are called on axes, and in headlines from a billion on."""
 
@@ -224,6 +227,16 @@ def _stddev_text(stddev: float) -> str:
     return f"{stddev:.1e}" if digits > MOST_DECIMALS else _fixed(stddev, digits, False)
 
 
+def finite(value: object) -> float | None:
+    """Return a number of a published file that can be drawn; None for anything else.
+
+    >>> finite(2), finite("2"), finite(float("nan"))
+    (2.0, None, None)
+    """
+    sound = isinstance(value, int | float) and not isinstance(value, bool) and -LARGEST < value < LARGEST
+    return float(value) if sound and isinstance(value, int | float) else None
+
+
 def public_number(value: object) -> str:
     """A public number, such as a budget, in few digits.
 
@@ -289,23 +302,37 @@ def rounded_parts(
     return texts[0], texts[1], texts[2], texts[3]
 
 
-def tick_number(value: float) -> str:
-    """A number on an axis or in a legend, on its own: with separators, exact for round ones.
+def tick_number(value: float, form: NumberFormat | None = None) -> str:
+    """Return a number on an axis or in a legend, on its own: with separators, exact for round ones.
 
     >>> [tick_number(x) for x in (0.0, 0.25, 12500.0, -2e6, 3.5e9, 1e20)]
     ['0', '0.25', '12,500', '-2 million', '3.5 billion', '1e+20']
     """
-    texts, word = axis_numbers([value])
+    texts, word = axis_numbers([value], form)
     return f"{texts[0]} {word}" if word else texts[0]
 
 
-def axis_numbers(values: Sequence[float]) -> tuple[list[str], str]:
-    """The numbers of an axis as texts, all in the same unit, and the word for it: thousands are written out.
+def axis_numbers(values: Sequence[float], form: NumberFormat | None = None) -> tuple[list[str], str]:
+    """Return the numbers of an axis as texts, all in the same unit, and the word for it: thousands are written out.
+
+    Args:
+        values: the numbers.
+        form: how the job wants them to be written. Numbers that it would round keep the digits that distinguish them, and
+            millions keep their word.
 
     >>> axis_numbers([0.0, 50_000.0, 100_000.0]), axis_numbers([0.0, 1.5e9, 3e9])
     ((['0', '50,000', '100,000'], ''), (['0', '1.5', '3'], 'billion'))
+    >>> axis_numbers([0.0, 0.05, 0.1], NumberFormat(decimals=0, percent=True)), axis_numbers([0.0, 0.5], NumberFormat(decimals=2))
+    ((['0%', '5%', '10%'], ''), (['0.00', '0.50'], ''))
+    >>> axis_numbers([0.0, 0.5], NumberFormat(decimals=0)), axis_numbers([0.0, 2e6], NumberFormat(decimals=2))
+    ((['0', '0.5'], ''), (['0', '2'], 'million'))
     """
     most = max(map(abs, values), default=0.0)
+    if form is not None and most < (MOST_DIGITS if form.percent else WORDS[-1][0]):
+        if all(math.isclose(float(form.cell(value)), value, rel_tol=1e-9, abs_tol=0.0) for value in values):
+            return [form.text(value) for value in values], ""
+        if form.percent:
+            return [f"{_short(100 * value)}%" for value in values], ""
     size, word = next(((size, word) for size, word in WORDS if size <= most < MOST_DIGITS), (1.0, ""))
     if most >= MOST_DIGITS:
         return [f"{value + 0.0:.4g}" for value in values], ""

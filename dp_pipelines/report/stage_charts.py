@@ -11,10 +11,11 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from markupsafe import Markup
 
 from dp_pipelines.frozen import FrozenMapping
 from dp_pipelines.metrics.base import Metric
+from dp_pipelines.report.axes import TimeAxis, axis_of_time
+from dp_pipelines.report.chart import Chart
 from dp_pipelines.report.chart_choices import (
     LONG,
     POINTS,
@@ -24,8 +25,16 @@ from dp_pipelines.report.chart_choices import (
     panels_over_time,
     row_parts,
 )
-from dp_pipelines.report.charts import Series, bar_chart, gaps, heat_map, limits, limits_with_ranges, time_series
-from dp_pipelines.report.figures import Floats, drawable
+from dp_pipelines.report.charts import (
+    Series,
+    bar_chart,
+    gaps,
+    heat_map,
+    inside,
+    limits,
+    limits_with_ranges,
+    time_series,
+)
 from dp_pipelines.report.key_text import joined, visible
 from dp_pipelines.report.numbers import tick_number
 from dp_pipelines.report.range_text import estimate_in_words, range_in_words
@@ -38,10 +47,10 @@ from dp_pipelines.report.released_table import (
     largest_groups,
     largest_rows,
 )
-from dp_pipelines.report.svg import HEAT_STEPS
-from dp_pipelines.report.time_axis import TimeAxis, axis_of_time
+from dp_pipelines.report.svg import HEAT_STEPS, Floats, drawable
 from dp_pipelines.report.words.chart_words import highest, series_words, shown_number
 from dp_pipelines.report.words.headline import is_additive
+from dp_pipelines.report.words.number_format import PLAIN, NumberStyle
 from dp_pipelines.report.words.page_words import in_list
 
 MOST_PLOTTED = 4
@@ -60,7 +69,7 @@ def charts_of(
     known: Mapping[str, type[Metric] | None],
     rollup: RolledUp | None = None,
     cut: Collection[str] = (),
-    measures: Mapping[str, str] = FrozenMapping({}),
+    styles: Mapping[str, NumberStyle] = FrozenMapping({}),
     *,
     may_be_added_up: bool = True,
 ) -> list[dict[str, Any]]:
@@ -72,7 +81,7 @@ def charts_of(
         known: what each metric is, where it is known.
         rollup: what tells its numbers apart, where they were made to add up.
         cut: the metrics that the limits may have changed.
-        measures: the unit of measure of each metric that has one.
+        styles: how the numbers of each metric are written.
         may_be_added_up: whether no row was chosen for its numbers.
     """
     panels = panels_over_time(published, leader)
@@ -87,7 +96,7 @@ def charts_of(
             known.get(metric.name),
             rollup,
             counted=metric.name in cut,
-            measure=measures.get(metric.name, ""),
+            style=styles.get(metric.name, PLAIN),
             may_be_added_up=may_be_added_up,
         )
         for metric in published.metrics[:MOST_PLOTTED]
@@ -99,7 +108,7 @@ def is_wide(published: Published) -> bool:
     return len(published.keys) == 2 and all(len(key.values) > LONG for key in published.keys)
 
 
-Axis = tuple[Key, Codes]
+HeatAxis = tuple[Key, Codes]
 
 
 def chart_of(
@@ -107,12 +116,12 @@ def chart_of(
     published: Published,
     leader: Numbers,
     panels: Sequence[tuple[list[str], Codes]],
-    grid: tuple[Axis, Axis] | None = None,
+    grid: tuple[HeatAxis, HeatAxis] | None = None,
     kind: type[Metric] | None = None,
     rollup: RolledUp | None = None,
     *,
     counted: bool = False,
-    measure: str = "",
+    style: NumberStyle = PLAIN,
     may_be_added_up: bool = True,
 ) -> dict[str, Any]:
     """The chart of one metric: over time, as a heat map, as bars in panels, or as bars.
@@ -126,32 +135,27 @@ def chart_of(
         kind: what the metric is, where it is known.
         rollup: as for `charts_of`.
         counted: whether the limits may have changed it.
-        measure: its unit of measure, if it has one.
+        style: how its numbers are written.
         may_be_added_up: as for `charts_of`.
     """
-    whole = kind is not None and kind.whole
     raw = None if rollup is None else rollup.raw.get(metric.name)
     apart = None if raw is None else raw.bars
-    heat = None if grid is None else _heat(metric, published, *grid)
-    series = (
-        []
-        if heat is not None
-        else series_over_time(metric, published, panels, whole=whole, apart=apart, measure=measure)
-    )
+    heat = None if grid is None else _heat(metric, published, *grid, style)
+    series = [] if heat is not None else series_over_time(metric, published, panels, style, apart=apart)
     additive = is_additive(kind) and rollup is None and may_be_added_up
     none: dict[str, Any] = {"panels": [], "bars": None, "rest": ""}
-    bars = none if heat or series else _bars(metric, published, leader, whole=whole, additive=additive, measure=measure)
+    bars = none if heat or series else _bars(metric, published, leader, style, additive=additive)
     others = [key.name for key in published.keys if key is not published.time]
     together = _sums_over_time(metric, published) if additive else None
     if together is not None:
         finding = highest(
-            together.names, together.values, together.bars, whole=whole, what=together.what, scope=together.scope,
+            together.names, together.values, together.bars, style=style, what=together.what, scope=together.scope,
             counted=counted,
         )  # fmt: skip
     elif rollup is not None and is_additive(kind):
-        finding = _total_finding(metric, rollup, whole=whole, counted=counted)
+        finding = _total_finding(metric, rollup, style, counted=counted)
     else:
-        finding = _finding(metric, published, whole=whole, counted=counted, apart=apart)
+        finding = _finding(metric, published, style, counted=counted, apart=apart)
     return {
         "metric": metric.name,
         "leader": leader.name,
@@ -160,7 +164,7 @@ def chart_of(
         "groups": count_groups(published),
         "series": series,
         "gaps": any(panel["gaps"] for panel in series),
-        "together": None if together is None else together.chart(metric.name, whole=whole, measure=measure),
+        "together": None if together is None else together.chart(metric.name, style),
         "heat": heat,
         "ranges": metric.truth is not None and heat is None,
         "finding": finding,
@@ -172,10 +176,9 @@ def series_over_time(
     metric: Numbers,
     published: Published,
     panels: Sequence[tuple[list[str], Codes]],
+    style: NumberStyle = PLAIN,
     *,
-    whole: bool = False,
     apart: Floats | None = None,
-    measure: str = "",
 ) -> list[dict[str, Any]]:
     """The panels of a metric over time, all on one scale; none where there is no time.
 
@@ -183,40 +186,39 @@ def series_over_time(
         metric: one of the table's.
         published: the table.
         panels: what each panel is called, and its rows in the order of time.
-        whole: whether the true numbers are whole.
+        style: how the numbers are written.
         apart: error bars by which trends are told, where those of the numbers are not independent.
-        measure: its unit of measure, if it has one.
     """
     time = published.time
     if time is None or time.days is None or not panels:
         return []
     every = np.concatenate([rows for _, rows in panels])
-    bounds = limits_with_ranges(metric.taken(every))
+    bounds = inside(limits_with_ranges(metric.taken(every)), style.within)
     axis = axis_of_time(time, every)
     drawn = []
     for name, rows in panels:
         days = time.days[time.codes[rows]]
         texts, values, bars = [axis.texts[day] for day in days], metric.values[rows], metric.bars[rows]
-        numbers = [shown_number(*pair, whole=whole) for pair in zip(values.tolist(), bars.tolist(), strict=True)]
+        numbers = [shown_number(*pair, style) for pair in zip(values.tolist(), bars.tolist(), strict=True)]
         notes = (
             [f"{text}: {number}" for text, number in zip(texts, numbers, strict=True)]
             if len(every) <= MOST_NOTES
             else []
         )
-        said = series_words(texts, days, values, bars, whole=whole, apart=None if apart is None else apart[rows])
+        said = series_words(texts, days, values, bars, style=style, apart=None if apart is None else apart[rows])
         title = f"{metric.name} of {joined(name)} over time: {said}"
         truth = None if metric.truth is None else metric.truth.taken(rows)
-        likely = [f"{text}: {number}" for text, number in zip(texts, estimates_in_words(truth), strict=False)]
+        likely = [f"{text}: {number}" for text, number in zip(texts, estimates_in_words(truth, style), strict=False)]
         series = Series(
             days=days, values=values, bars=bars, notes=notes, truth=truth, estimate_notes=likely if notes else []
         )
-        svg = time_series(series, axis, bounds, title, whole=len(panels) == 1, measure=measure)
+        svg = time_series(series, axis, bounds, title, whole=len(panels) == 1, style=style)
         ends = gaps(days[drawable(values, bars)], axis)
         drawn.append({"names": name, "svg": svg, "cut": len(rows) == POINTS, "gaps": bool(ends.any())})
     return drawn
 
 
-def _total_finding(metric: Numbers, rollup: RolledUp, *, whole: bool, counted: bool) -> str:
+def _total_finding(metric: Numbers, rollup: RolledUp, style: NumberStyle, *, counted: bool) -> str:
     """The sentence above a chart of a rollup that has a total of each time: which time was the highest."""
     totals = rollup.by_time
     found = None if totals is None else next((each for each in totals.metrics if each.name == metric.name), None)
@@ -228,9 +230,9 @@ def _total_finding(metric: Numbers, rollup: RolledUp, *, whole: bool, counted: b
         _Names(totals),
         found.values,
         found.bars,
-        whole=whole,
+        style=style,
         what=what,
-        scope="In all",
+        scope="over all groups",
         counted=counted,
         apart=apart,
     )
@@ -257,23 +259,22 @@ class SumsOverTime:
     what: str
     scope: str
 
-    def chart(self, name: str, *, whole: bool, measure: str = "") -> dict[str, Any] | None:
+    def chart(self, name: str, style: NumberStyle) -> dict[str, Any] | None:
         """Return a small chart of them; None where there are too many.
 
         Args:
             name: of the metric.
-            whole: whether the true numbers are whole.
-            measure: its unit of measure, if it has one.
+            style: how its numbers are written.
         """
         if len(self.days) > POINTS:
             return None
         pairs = zip(self.values.tolist(), self.bars.tolist(), strict=True)
-        numbers = [shown_number(*pair, whole=whole) for pair in pairs]
+        numbers = [shown_number(*pair, style) for pair in pairs]
         notes = [f"{time}: {number}" for time, number in zip(self.names, numbers, strict=True)]
-        said = series_words(self.names, self.days, self.values, self.bars, whole=whole)
+        said = series_words(self.names, self.days, self.values, self.bars, style=style)
         series = Series(days=self.days, values=self.values, bars=self.bars, notes=notes)
-        title = f"{name} over time, {self.scope[:1].lower()}{self.scope[1:]}: {said}"
-        svg = time_series(series, self.axis, limits(self.values, self.bars), title, whole=False, measure=measure)
+        title = f"{name} over time, {self.scope}: {said}"
+        svg = time_series(series, self.axis, limits(self.values, self.bars), title, whole=False, style=style)
         return {"svg": svg, "gaps": bool(gaps(self.days, self.axis).any())}
 
 
@@ -299,11 +300,11 @@ def _sums_over_time(metric: Numbers, published: Published) -> SumsOverTime | Non
         values=np.bincount(place, weights=metric.values).astype(np.float64)[order],
         bars=np.sqrt(np.bincount(place, weights=metric.bars**2))[order],
         what=visible(time.name),
-        scope=f"Summed over the {counts[0]:,} published {noun} of {others}",
+        scope=f"summed over the {counts[0]:,} published {noun} of {others}",
     )
 
 
-def _finding(metric: Numbers, published: Published, *, whole: bool, counted: bool, apart: Floats | None) -> str:
+def _finding(metric: Numbers, published: Published, style: NumberStyle, *, counted: bool, apart: Floats | None) -> str:
     """The sentence above a chart: which row is the highest."""
     if published.table.num_rows > POINTS * LONG:
         return ""
@@ -311,7 +312,7 @@ def _finding(metric: Numbers, published: Published, *, whole: bool, counted: boo
     values = np.where(drawable(values, bars), values, np.nan)
     names = [visible(key.name) for key in published.keys]
     what = names[0] if len(names) == 1 else f"combination of {in_list(names)}"
-    return highest(_Names(published), values, bars, whole=whole, what=what, counted=counted, apart=apart)
+    return highest(_Names(published), values, bars, style=style, what=what, counted=counted, apart=apart)
 
 
 class _Names(Sequence[str]):
@@ -332,7 +333,7 @@ class _Names(Sequence[str]):
 
 
 def _bars(
-    metric: Numbers, published: Published, leader: Numbers, *, whole: bool, additive: bool, measure: str
+    metric: Numbers, published: Published, leader: Numbers, style: NumberStyle, *, additive: bool
 ) -> dict[str, Any]:
     """Bars for each row, in panels where there are two keys, one of which is short."""
     none: dict[str, Any] = {"panels": [], "bars": None, "rest": ""}
@@ -344,13 +345,13 @@ def _bars(
         if not len(rows):
             return none
         names = [joined(row_parts(int(row), published.keys)) for row in rows]
-        svg = _bar_svg(metric, rows, names, f"The largest {metric.name}", whole=whole, measure=measure)
-        return none | {"bars": svg, "rest": _rest(metric, rows, whole=whole, additive=additive)}
+        svg = _bar_svg(metric, rows, names, f"The largest {metric.name}", style)
+        return none | {"bars": svg, "rest": _rest(metric, rows, style, additive=additive)}
     shown = [(name, key, _drawable_rows(metric, rows[:BARS])) for name, key, rows in panels]
     every = np.concatenate([rows for _, _, rows in shown])
     if not len(every):
         return none
-    bounds = limits_with_ranges(metric.taken(every))
+    bounds = inside(limits_with_ranges(metric.taken(every)), style.within, with_zero=True)
     drawn = [
         {
             "cut": False,
@@ -360,15 +361,14 @@ def _bars(
                 rows,
                 [row_parts(int(row), [key])[0] for row in rows],
                 f"{metric.name} of {name}",
+                style,
                 bounds,
-                whole=whole,
-                measure=measure,
             ),
         }
         for name, key, rows in shown
         if len(rows)
     ]
-    return none | {"panels": drawn, "rest": _rest(metric, every, whole=whole, additive=additive)}
+    return none | {"panels": drawn, "rest": _rest(metric, every, style, additive=additive)}
 
 
 def _drawable_rows(metric: Numbers, rows: Codes) -> Codes:
@@ -380,23 +380,23 @@ def _bar_svg(
     rows: Codes,
     names: Sequence[str],
     title: str,
+    style: NumberStyle,
     bounds: tuple[float, float] | None = None,
-    *,
-    whole: bool,
-    measure: str,
-) -> Markup:
+) -> Chart:
     values, bars = metric.values[rows], metric.bars[rows]
-    notes = [shown_number(*pair, whole=whole) for pair in zip(values.tolist(), bars.tolist(), strict=True)]
+    notes = [shown_number(*pair, style) for pair in zip(values.tolist(), bars.tolist(), strict=True)]
     said = "; ".join(f"{name} {note}" for name, note in zip(names[:5], notes, strict=False))
     if len(names) > 5:
         said += f"; {len(names)} bars, the smallest {names[-1]} {notes[-1]}"
     truth = None if metric.truth is None else metric.truth.taken(rows)
     if bounds is None:
-        bounds = limits_with_ranges(metric.taken(rows))
-    return bar_chart(names, values, bars, notes, f"{title}: {said}", bounds, truth, estimates_in_words(truth), measure)
+        bounds = inside(limits_with_ranges(metric.taken(rows)), style.within, with_zero=True)
+    return bar_chart(
+        names, values, bars, notes, f"{title}: {said}", bounds, truth, estimates_in_words(truth, style), style
+    )
 
 
-def estimates_in_words(truth: Truth | None) -> list[str]:
+def estimates_in_words(truth: Truth | None, style: NumberStyle = PLAIN) -> list[str]:
     """Return each estimate with its range; nothing where there are none.
 
     >>> estimates_in_words(Truth(estimates=np.array([25.0]), lows=np.array([9.0]), highs=np.array([30.0])))
@@ -405,14 +405,14 @@ def estimates_in_words(truth: Truth | None) -> list[str]:
     if truth is None:
         return []
     return [
-        f"about {estimate_in_words(*numbers)}, likely {range_in_words(*numbers[1:])}"
+        f"about {estimate_in_words(*numbers, form=style.form)}, likely {range_in_words(*numbers[1:], form=style.form)}"
         if math.isfinite(numbers[0])
         else "–"
         for numbers in zip(truth.estimates.tolist(), truth.lows.tolist(), truth.highs.tolist(), strict=True)
     ]
 
 
-def _rest(metric: Numbers, shown: Codes, *, whole: bool, additive: bool) -> str:
+def _rest(metric: Numbers, shown: Codes, style: NumberStyle, *, additive: bool) -> str:
     """The rows without a bar, together where they and their noise may be added up."""
     left = np.setdiff1d(np.arange(len(metric.values)), shown)
     left = left[drawable(metric.values[left], metric.bars[left])]
@@ -422,11 +422,11 @@ def _rest(metric: Numbers, shown: Codes, *, whole: bool, additive: bool) -> str:
     if not additive:
         return f"{many} in the table"
     bar = float(np.sqrt((metric.bars[left] ** 2).sum()))
-    number = shown_number(float(metric.values[left].sum()), bar, whole=whole)
+    number = shown_number(float(metric.values[left].sum()), bar, style)
     return f"{many}{' together' if len(left) > 1 else ''}: {number}"
 
 
-def _grid(published: Published, leader: Numbers) -> tuple[Axis, Axis] | None:
+def _grid(published: Published, leader: Numbers) -> tuple[HeatAxis, HeatAxis] | None:
     """Rows and columns of a heat map in the order of keys: the time across, the latest; of other keys the largest."""
     down, across = published.keys
     if published.time is down:
@@ -446,7 +446,9 @@ def _in_key_order(key: Key, chosen: Codes) -> Codes:
     return key.order[np.isin(key.order, chosen)]
 
 
-def _heat(metric: Numbers, published: Published, down: Axis, across: Axis) -> dict[str, Any] | None:
+def _heat(
+    metric: Numbers, published: Published, down: HeatAxis, across: HeatAxis, style: NumberStyle
+) -> dict[str, Any] | None:
     places = [np.full(len(key.values), -1, dtype=np.int64) for key, _ in (down, across)]
     for place, (_, codes) in zip(places, (down, across), strict=True):
         place[codes] = np.arange(len(codes))
@@ -462,13 +464,14 @@ def _heat(metric: Numbers, published: Published, down: Axis, across: Axis) -> di
     steps[y[at], x[at]] = np.clip(values / size, 0, HEAT_STEPS - 1).astype(np.int64)
     unsure[y[at], x[at]] = np.abs(values) < metric.bars[at]
     rows, columns = ([key.short(int(code)) for code in codes] for key, codes in (down, across))
+    shades = [tick_number(float(f"{size * step:.6g}"), style.form) for step in range(HEAT_STEPS)]
     title = (
         f"Heat map of {metric.name}: {len(rows)} of {down[0].name} down, {len(columns)} of {across[0].name} across, "
-        f"shades in steps of {tick_number(size)} from 0 to {tick_number(size * (HEAT_STEPS - 1))} and more"
+        f"shades in steps of {shades[1]} from 0 to {shades[-1]} and more"
     )
     return {
         "svg": heat_map(rows, columns, steps, unsure, title, some=across[0] is published.time),
-        "shades": [tick_number(float(f"{size * step:.6g}")) for step in range(HEAT_STEPS)],
+        "shades": shades,
         "down": down[0].name,
         "across": across[0].name,
         "cut": len(rows) < len(down[0].values) or len(columns) < len(across[0].values),

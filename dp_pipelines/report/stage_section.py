@@ -21,7 +21,7 @@ from dp_pipelines.metrics.sums import Mean
 from dp_pipelines.planning.noise_levels import passing_noise
 from dp_pipelines.query.rollup import LEVEL, REST
 from dp_pipelines.release import finest_rows, shown_rows, verdicts
-from dp_pipelines.report import clamp_warnings, compare_text
+from dp_pipelines.report import clamp_warnings, compare_section
 from dp_pipelines.report.chart_choices import finest, rolled_up, rollup_order
 from dp_pipelines.report.derived import derived_cells, derived_columns, weighted_means
 from dp_pipelines.report.derived.derived_cells import DerivedCells
@@ -134,7 +134,7 @@ def stage_section(
         "units": plural(unit),
         "most": _chosen_bound(stage, "max_partitions_contributed"),
         "most_rows": _chosen_bound(stage, "max_contributions_per_partition"),
-        "compare": compare_text.section(stage.get("compare")),
+        "compare": compare_section.section(stage.get("compare")),
         "verdict_of_arms": arm_verdicts.lines(stage.get("compare")),
         "rows": 0,
         "plots": [],
@@ -142,6 +142,7 @@ def stage_section(
         "legend": [],
         "warnings": [],
         "turn": "",
+        "overlaps": "groups",
         "headlines": [],
     }
     if published is None or as_published is None:
@@ -214,14 +215,15 @@ def stage_section(
     if published.table.num_rows and (published.metrics or published.lists):
         leader = ranking(published, said | {name: style.name for name, style in styles.items()})
         cut = {name for name in known if may_cut(stage, entries.get(name, {}), known[name], total=False)}
-        measures = {} if shown is None else shown.measures
+        how = shown or Presented(title="", description="", labels={})
+        numbers = {name: how.number_style(name, entries.get(name, {}), known[name]) for name in known}
         section["plots"] = (
-            charts_of(published, leader, known, rollup, cut, measures, may_be_added_up=not shown_rows.are_chosen(stage))
+            charts_of(published, leader, known, rollup, cut, numbers, may_be_added_up=not shown_rows.are_chosen(stage))
             if published.keys
             else []
         )  # a total's numbers need none
         section["spreads"] = [
-            list_plots(found, styles[found.name], entries.get(found.name, {}), published, leader)
+            list_plots(found, styles[found.name], entries.get(found.name, {}), published, leader, numbers[found.name])
             for found in published.lists[:MOST_PLOTTED]
         ]
     section["plots"] = [

@@ -100,7 +100,10 @@ def test_its_page_answers_in_a_minute_how_much_when_how_sure_and_who_is_protecte
     # The run chooses limits that keep nearly all; the range says so where it can be told from the noise.
     assert 0.85 < value / np.minimum(rows["price"].to_numpy(), 60).sum() < 1.05
     assert bar < 0.05 * value
-    assert re.search(r"as counted: highest week 2026-\d\d-\d\d with [\d,]+ ± [\d,]+", first)
+    assert re.search(
+        r"Highest week, summed over the 4 published values of city, as counted: 2026-\d\d-\d\d with [\d,]+ ± [\d,]+",
+        first,
+    )
     assert "Each customer is protected" in first
     assert "± does not include what the limits leave out" in first
 

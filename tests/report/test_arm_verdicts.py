@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dp_pipelines.report.compare_text import section
+from dp_pipelines.report.compare_section import section
 from dp_pipelines.report.words import arm_verdicts
 
 UNCLEAR = {

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from markupsafe import escape
 
 from dp_pipelines import BinaryLabel, Category, ClassLabel, Number, TrainModel
 from dp_pipelines.report.model_section import model_section
@@ -69,7 +70,7 @@ def test_features_come_by_how_far_a_weight_stands_out_and_those_within_noise_are
 
 
 def test_a_step_stands_at_the_weight_of_its_bin_and_its_shade_covers_the_error_bar(tmp_path: pathlib.Path) -> None:
-    svg = str(drawn(saved(tmp_path / "m", WEIGHTS, np.full(len(WEIGHTS), 0.1)))["visits"]["svg"])
+    svg = escape(drawn(saved(tmp_path / "m", WEIGHTS, np.full(len(WEIGHTS), 0.1)))["visits"]["svg"])
     areas = [[float(number) for number in re.findall(r"[-\d.]+", path)] for path in re.findall(r'd="(M[^"]*z)"', svg)]
     assert len(areas) == 4
     middles = [(area[1] + area[5]) / 2 for area in areas]
@@ -84,14 +85,14 @@ def test_a_step_stands_at_the_weight_of_its_bin_and_its_shade_covers_the_error_b
 
 def test_a_straight_line_is_added_to_the_bins_and_its_error_too() -> None:
     weights, stddevs = np.array([1.0, 1.0]), np.array([0.1, 0.1])
-    svg = str(feature_curves.steps([0, 5, 10], weights, stddevs, "f", slope=(2.0, 0.3)))
+    svg = escape(feature_curves.steps([0, 5, 10], weights, stddevs, "f", slope=(2.0, 0.3)))
     assert "from 0 1.00 ± 0.20" in svg
     assert "from 5 2.00 ± 0.49" in svg
 
 
 def test_bins_that_nobody_is_in_are_left_out() -> None:
     ends, nobody = [0, 3, 3, 6, 9], np.array([1.0, 5.0, 2.0, 0.0])
-    svg = str(feature_curves.steps(ends, nobody, np.array([0.1, 0.1, 0.1, 0.0]), "f"))
+    svg = escape(feature_curves.steps(ends, nobody, np.array([0.1, 0.1, 0.1, 0.0]), "f"))
     assert "from 0 1.00 ± 0.20; from 3 2.00 ± 0.20" in svg
     assert "5.00" not in svg
 
@@ -139,7 +140,7 @@ def test_the_largest_cells_of_a_pair_are_bars_with_the_names_of_both(tmp_path: p
     found = drawn(folder)
     assert list(found) == ["visits", "found", "product and visits", "product"]
     assert found["product and visits"]["missing"] is None
-    assert "product = tea and visits below -2 -1.00 ± 0.20" in str(found["product and visits"]["svg"])
+    assert "product = tea and visits below -2 -1.00 ± 0.20" in escape(found["product and visits"]["svg"])
     assert ("Crossed", "product and visits") in model_section("m", folder, "u")["facts"]
 
 

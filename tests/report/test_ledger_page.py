@@ -129,7 +129,7 @@ def test_an_auditor_reads_who_spent_what_on_which_plan(content: dict[str, Any], 
         assert part in words, part
 
 
-def test_the_page_names_the_job_and_the_numbers_of_each_run(tmp_path: pathlib.Path) -> None:
+def test_the_page_names_the_job_and_the_numbers_of_each_run_in_the_order_of_the_job(tmp_path: pathlib.Path) -> None:
     book = Ledger.create(str(tmp_path / "ledger.sqlite"), anchor=str(tmp_path / "anchor"))
     ledgers.open_account(book)
     made, stages = ledgers.plan(), {"weekly": ["orders", "revenue"], "model": []}
@@ -141,8 +141,8 @@ def test_the_page_names_the_job_and_the_numbers_of_each_run(tmp_path: pathlib.Pa
     book.close()
     rows = page.inside("tr", "td", "bdi")
     assert "shop.yaml" in rows
-    assert "model; weekly: orders, revenue" in rows
-    assert "a plan for 1 run (model; weekly: orders, revenue)" in rows
+    assert "weekly: orders, revenue; model" in rows
+    assert "a plan for 1 run (weekly: orders, revenue; model)" in rows
 
 
 def test_the_charges_add_up_to_what_is_spent(content: dict[str, Any], whole: str) -> None:

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dp_pipelines.report.charts import pairs, spark
 from dp_pipelines.report.list_charts import _merged
 from dp_pipelines.report.released_table import read_published
 from dp_pipelines.report.report import render
-from dp_pipelines.report.spread_charts import pairs, spark
 from tests.helpers.work import calls_of
 from tests.report.page import Page, listed, metric, page, spread_groceries, spread_manifest
 from tests.report.test_report import SHAPES, UGLY

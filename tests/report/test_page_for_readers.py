@@ -181,7 +181,7 @@ def test_charts_add_up_no_rows_that_were_chosen_by_their_numbers(
         **metric("orders", [100.0, 200.0] * 3, 5.0),
     }
     words = Page(page(tmp_path, weeks, stage(partition_by=["city", "week"], **chosen))).words
-    assert ("Summed over the 2 published values of city" in words) == (not chosen)
+    assert ("summed over the 2 published values of city" in words) == (not chosen)
 
 
 def test_a_comparison_alone_says_which_arm_is_better(tmp_path: pathlib.Path) -> None:
@@ -320,16 +320,16 @@ def test_numbers_of_a_rollup_are_told_apart_by_the_noise_that_is_independent(tmp
     table, content = rolled_up_weeks(3, total_of_weeks=True)
     words = Page(page(tmp_path, table, content)).words
     # 20 apart: more than 1.4 times the fitted bar of 10, and less than 1.4 times the bar of 20 before.
-    assert "In all, as counted, no week is clearly the highest: the other one may equal or beat " in words
+    assert "No week is clearly the highest, over all groups, as counted: the other one may equal or beat " in words
     apart, independent = rolled_up_weeks(3, total_of_weeks=True)
     apart |= metric("orders_raw", apart["orders"].to_pylist(), 5.0)
     words = Page(page(tmp_path, apart, independent)).words
-    assert "In all, as counted: highest week 2026-W01 with 960 ± 10." in words
+    assert "Highest week, over all groups, as counted: 2026-W01 with 960 ± 10." in words
 
 
 def test_parts_of_a_rollup_are_not_added_up_as_if_independent(tmp_path: pathlib.Path) -> None:
     table, content = rolled_up_weeks(3, total_of_weeks=False)
-    assert "Summed over" not in Page(page(tmp_path, table, content)).words
+    assert "summed over" not in Page(page(tmp_path, table, content)).words
     cities = {name: column for name, column in rolled_up_weeks(12, total_of_weeks=False)[0].items() if name != "week"}
     content["stages"][0] |= {"partition_by": ["level", "city", "rest"], "rollup": {"levels": [[], ["city"]]}}
     cities = {name: column[:13] for name, column in cities.items()}
@@ -468,9 +468,9 @@ def test_the_largest_is_named_with_what_is_too_close_to_tell(tmp_path: pathlib.P
         **metric("orders", [10.0, 900.0, 500.0, 500.0]),
     }
     words = Page(page(tmp_path, pairs, stage())).words
-    assert "Summed over the 2 published values of city, as counted: highest week 2026-W02 with 1,000 ± 28." in words
+    assert "Highest week, summed over the 2 published values of city, as counted: 2026-W02 with 1,000 ± 28." in words
     unlimited = Page(page(tmp_path, pairs, stage(limits=[]))).words
-    assert "Summed over the 2 published values of city: highest week 2026-W02 with 1,000 ± 28." in unlimited
+    assert "Highest week, summed over the 2 published values of city: 2026-W02 with 1,000 ± 28." in unlimited
 
 
 def test_up_to_five_rivals_of_the_highest_are_named_and_more_are_counted(tmp_path: pathlib.Path) -> None:

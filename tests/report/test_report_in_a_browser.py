@@ -20,6 +20,7 @@ import pyarrow as pa
 import pytest
 
 from tests.report.page import (
+    KEPT,
     groceries,
     listed,
     manifest,
@@ -277,12 +278,19 @@ def test_it_prints(browser: Browser, html: str, scheme: int) -> None:
     assert file.stat().st_size > 50_000
 
 
-def test_a_page_of_48_rows_takes_at_most_four_sheets(browser: Browser, tmp_path: pathlib.Path) -> None:
+@pytest.mark.parametrize("measured", [False, True], ids=["counted", "kept measured"])
+@pytest.mark.parametrize(("weeks", "products"), [(12, 4), (4, 12), (6, 8), (2, 24), (48, 1)])
+def test_a_page_of_48_rows_takes_at_most_four_sheets(
+    browser: Browser, tmp_path: pathlib.Path, weeks: int, products: int, measured: bool
+) -> None:
     file = browser.folder / "sheets.pdf"
-    content = manifest()
-    entries = {"orders": {"kind": "count"}, "revenue": {"kind": "sum"}}
+    content = ranged_manifest() if measured else manifest()
+    kept = {"kept": KEPT} if measured else {}
+    entries = {"orders": {"kind": "count", **kept}, "revenue": {"kind": "sum", **kept}}
     content["stages"][0] |= {"metrics": entries, "limits": ["at most 4 rows of one CUSTOMER_ID are counted"] * 3}
-    table = {name: column for name, column in groceries(12, 4).items() if not name.startswith("mean")}
+    table = {name: column for name, column in groceries(weeks, products).items() if not name.startswith("mean")}
+    if measured:
+        table = ranged(ranged(table), "revenue")
     browser.run(page(tmp_path, table, content), f"--print-to-pdf={file}", "--no-pdf-header-footer")
     assert 2 <= len(re.findall(rb"/Type\s*/Page\b", file.read_bytes())) <= 4
 

@@ -1,5 +1,6 @@
 """The writer of SVG: where numbers stand, what is escaped, which numbers are round."""
 
+import dataclasses
 import itertools
 import math
 from xml.etree import ElementTree
@@ -8,18 +9,19 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from markupsafe import escape
 
-from dp_pipelines.report.charts import bar_chart
-from dp_pipelines.report.spread_charts import histogram, quantile_ranges
-from dp_pipelines.report.svg import MARK, QUIET, SvgDrawing, round_places
+from dp_pipelines.report.axes import round_places
+from dp_pipelines.report.charts import bar_chart, histogram, quantile_ranges
+from dp_pipelines.report.marks import Boxes, Dots, Lines, Text
+from dp_pipelines.report.svg import MARK, QUIET, ChartFrame, element
 from tests.report.test_report import UGLY
 
 
 def test_numbers_stand_where_the_axes_say() -> None:
-    drawing = SvgDrawing(70)
-    axes = drawing.axes(left=10, right=10, top=5, bottom=15, across=(0, 10), up=(-1, 1))
-    assert (axes.x(0), axes.x(10), axes.y(-1), axes.y(1)) == (0, 100, 55, 5)
-    turned = drawing.axes(left=10, right=10, top=5, bottom=15, across=(0, 10), up=(2, 0))
+    frame = ChartFrame(height=70, left=10, right=10, top=5, bottom=15, across=(0, 10), up=(-1, 1))
+    assert (frame.x(0), frame.x(10), frame.y(-1), frame.y(1)) == (0, 100, 55, 5)
+    turned = dataclasses.replace(frame, up=(2, 0))
     assert (turned.y(2), turned.y(0)) == (55, 5)
 
 
@@ -29,31 +31,27 @@ def test_ends_between_which_no_step_is_a_float_give_one_number(low: float, high:
 
 
 def test_axes_without_a_width_and_charts_of_nothing_are_drawn() -> None:
-    axes = SvgDrawing(10).axes(1, 1, 1, 1, across=(0, 0), up=(3, 3))
-    assert (axes.x(0), axes.y(3), axes.x(7)) == (0, 9, 0)
+    frame = ChartFrame(height=10, left=1, right=1, top=1, bottom=1, across=(0, 0), up=(3, 3))
+    assert (frame.x(0), frame.y(3), frame.x(7)) == (0, 9, 0)
     nothing = np.array([])
-    assert "<svg" in bar_chart([], nothing, nothing, [], "none")
-    assert "<svg" in histogram(nothing, nothing, ["0"], "none", whole=True)
-    assert "<svg" in quantile_ranges([], np.zeros((0, 3)), np.zeros((0, 3)), [], "none")
+    assert "<svg" in escape(bar_chart([], nothing, nothing, [], "none"))
+    assert "<svg" in escape(histogram(nothing, nothing, ["0"], "none", whole=True))
+    assert "<svg" in escape(quantile_ranges([], np.zeros((0, 3)), np.zeros((0, 3)), [], "none", (0.0, 1.0)))
 
 
 def test_nothing_is_drawn_where_there_is_nothing() -> None:
-    drawing = SvgDrawing(10)
-    axes = drawing.axes(0, 0, 0, 0)
-    axes.lines([], MARK, 1)
-    axes.boxes([], MARK)
-    axes.dots([], [], 2, MARK)
-    assert drawing.shapes == drawing.marks == []
+    marks = (Lines(ends=[], colour=MARK, width=1), Boxes(corners=[], colour=MARK), Dots(points=[], size=2))
+    assert [mark.written(ChartFrame(height=10)) for mark in marks] == ["", "", ""]
 
 
 @pytest.mark.parametrize("text", [*UGLY, "</text><script>alert(1)</script>", '" onload="x', "&amp;", "$x^2$"])
 def test_a_text_is_one_text_whatever_stands_in_it(text: str) -> None:
-    drawing = SvgDrawing(10)
-    drawing.axes(0, 0, 0, 0).text(text, (1, 2), "start", "middle", QUIET, upright=True)
-    assert drawing.marks[0].count("<") == 2
-    assert "<script" not in drawing.finished(text)
+    frame = ChartFrame(height=10)
+    mark = Text(words=text, x=1, y=2, side="start", level="middle", colour=QUIET, upright=True).written(frame)
+    assert mark.count("<") == 2
+    assert "<script" not in element(frame, text, [], [mark])
     if text.isprintable():
-        (read,) = ElementTree.fromstring(drawing.finished("one"))
+        (read,) = ElementTree.fromstring(element(frame, "one", [], [mark]))
         assert read.text == text
 
 

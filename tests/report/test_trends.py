@@ -9,7 +9,8 @@ import json
 import math
 import pathlib
 import re
-from collections.abc import Sequence
+import shutil
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -21,6 +22,7 @@ from hypothesis import strategies as st
 from dp_pipelines.accounting.accountant import epsilon_of
 from dp_pipelines.accounting.mechanism_record import MechanismRecord
 from dp_pipelines.errors import RequestError
+from dp_pipelines.frozen import FrozenMapping
 from dp_pipelines.release.manifest import digests
 from dp_pipelines.report.trends.published_runs import ReleasedRun, check_together, in_order, read_run
 from dp_pipelines.report.trends.trends_page import joint_costs, render_trends
@@ -29,17 +31,24 @@ from tests.report.test_report import SHAPES, UGLY
 from tests.report.test_report_in_a_browser import CHROMIUM, Browser, measured
 
 RECORD = {"stage": "weekly", "name": "rows", "kind": "gaussian", "scale": "4096/1", "l2_squared": 1024**2, "l0": 1}
+COUNTED = FrozenMapping({"orders": "count"})
 WEEKS = ["2026-01-05", "2026-01-12", "2026-01-19", "2026-01-26"]
 
 
-def release(folder: pathlib.Path, name: str, columns: dict[str, Any], **changed: Any) -> pathlib.Path:
-    """A published folder of a run whose one stage `weekly` has these columns."""
+def release(
+    folder: pathlib.Path, name: str, columns: dict[str, Any], kinds: Mapping[str, str] = COUNTED, **changed: Any
+) -> pathlib.Path:
+    """A published folder of a run whose one stage `weekly` has these columns, and metrics of these kinds."""
     place = folder / name
     place.mkdir(parents=True)
     pa.parquet.write_table(pa.table(columns), place / "weekly.parquet")
     (place / "report.html").write_text("a page")
     keys = [key for key in columns if f"{key}_stddev" not in columns and not key.endswith("_stddev")]
-    stage = {"name": "weekly", "partition_by": keys, "metrics": {"orders": {"kind": "count"}}}
+    stage = {
+        "name": "weekly",
+        "partition_by": keys,
+        "metrics": {metric: {"kind": kind} for metric, kind in kinds.items()},
+    }
     content = manifest(run_id=name, params={}, job="j", mechanisms=[RECORD], stages=[stage], **changed)
     files = {path.name: path for path in place.iterdir()}
     (place / "manifest.json").write_text(json.dumps(content | {"files": digests(files)}))
@@ -121,6 +130,39 @@ def test_numbers_of_different_windows_are_added_up_and_those_of_other_runs_have_
     words = Page(render_trends(read(*windows))).words
     assert f"Sum of the 3 runs: 2,400 ± {bar * 3:.0f}" in words
     assert "Mean of" not in words
+
+
+@pytest.mark.parametrize("windows", [True, False])
+def test_weekly_customers_have_a_mean_by_stage_and_are_never_added_up(tmp_path: pathlib.Path, windows: bool) -> None:
+    kinds = {**COUNTED, "customers": "privacy_id_count"}
+    tables = [orders(100, 900) | metric("customers", [50.0 + at, 500.0], 2.0) for at in range(3)]
+    runs = [
+        release(tmp_path, f"run {at}", table, kinds, ledger=ledger(1, window=WEEKS[at] if windows else ""))
+        for at, table in enumerate(tables)
+    ]
+    words = Page(render_trends(read(*runs))).words
+    _, _, of_customers = words.partition("customers : the number of")
+    shown, _, _ = of_customers.partition("The table")
+    assert shown.count("Mean of the 3 runs") == 2
+    assert "Sum of" not in shown
+    assert words.count("cannot be added up: one of the") == 1
+    assert "may be in several runs and counts in each" in words
+
+
+def test_stages_are_in_the_order_of_the_job_and_an_empty_one_keeps_its_place(tmp_path: pathlib.Path) -> None:
+    names = ["weekly", "by_city", "a_total"]
+    folders = weekly(tmp_path, [orders(100, 900), orders(120, 800)])
+    for folder in folders:
+        shared = json.loads((folder / "manifest.json").read_text())
+        (stage,) = shared["stages"]
+        shutil.copy(folder / "weekly.parquet", folder / "a_total.parquet")
+        nothing = pa.parquet.read_table(folder / "weekly.parquet").slice(0, 0)
+        pa.parquet.write_table(nothing, folder / "by_city.parquet")
+        files = {path.name: path for path in folder.iterdir() if path.name != "manifest.json"}
+        shared |= {"stages": [{**stage, "name": name} for name in names], "files": digests(files)}
+        (folder / "manifest.json").write_text(json.dumps(shared))
+    html = render_trends(read(*folders))
+    assert re.findall(r'<h2 id="stage-\d+"><bdi>([^<]*)', html) == names
 
 
 def test_a_partition_column_called_run_is_not_taken_for_the_runs(tmp_path: pathlib.Path) -> None:

@@ -6,23 +6,22 @@ end. Not covered: keeping it private.
 """
 
 import dataclasses
-import itertools
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from markupsafe import Markup
 from numpy.typing import NDArray
 
 from dp_pipelines.extensions.tune.goal import MEASURES, Goal, Recommendation, Results, Wish, of_sums, parts
 from dp_pipelines.extensions.tune.predicted_errors import HARDLY_EVER
 from dp_pipelines.extensions.tune.tally import SUMS
 from dp_pipelines.report import charts
-from dp_pipelines.report.figures import NARROW, WIDE, axes_up, fitting, mark_places
-from dp_pipelines.report.numbers import public_number
+from dp_pipelines.report.axes import PlaceAxis, fitting
+from dp_pipelines.report.chart import Chart
+from dp_pipelines.report.numbers import public_number, tick_number
 from dp_pipelines.report.pages import document
-from dp_pipelines.report.svg import HEAT_STEPS, MARK, SvgDrawing
+from dp_pipelines.report.svg import HEAT_STEPS
 from dp_pipelines.steps.unbounded_rows import SIZES
 
 Setting = Mapping[str, Any]
@@ -217,15 +216,11 @@ def _best_by(
     return values, [found[value] for value in values]
 
 
-def _curve(values: Sequence[Any], found: Sequence[float], title: str) -> Markup:
+def _curve(values: Sequence[Any], found: Sequence[float], title: str) -> Chart:
     """Evenly spaced points, joined by lines, with the values below them."""
-    drawing = SvgDrawing(190)
-    bounds = (0.0, max(found) * 1.08 or 1.0)
-    axes = axes_up(drawing, bounds, (-0.3, len(values) - 0.7), bottom=30)
-    axes.lines(itertools.pairwise(enumerate(found)), MARK, 1.4)
-    axes.dots(range(len(found)), found, 5, MARK)
-    mark_places(axes, {place: fitting(f"{value:g}", 9) for place, value in enumerate(values)}, narrow=NARROW, wide=WIDE)
-    return drawing.finished(title)
+    texts = {float(place): fitting(tick_number(value), 9) for place, value in enumerate(values)}
+    across = PlaceAxis(bounds=(-0.3, len(values) - 0.7), texts=texts)
+    return charts.joined_series(list(enumerate(found)), (0.0, max(found) * 1.08 or 1.0), across, title)
 
 
 def _cells(tuned: TunedPage, measured: NDArray[np.float64]) -> dict[tuple[Any, Any], float]:
@@ -239,7 +234,7 @@ def _cells(tuned: TunedPage, measured: NDArray[np.float64]) -> dict[tuple[Any, A
     }
 
 
-def _heat(tuned: TunedPage, cells: Mapping[tuple[Any, Any], float]) -> Markup:
+def _heat(tuned: TunedPage, cells: Mapping[tuple[Any, Any], float]) -> Chart:
     """The measure for each pair of bounds, in shades."""
     best = tuned.settings[tuned.recommendation.number]
     rows, columns = (sorted({cell[side] for cell in cells}) for side in (1, 0))

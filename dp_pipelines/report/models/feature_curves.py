@@ -12,20 +12,18 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from markupsafe import Markup
 
-from dp_pipelines.report.charts import bar_chart, limits
-from dp_pipelines.report.figures import LARGEST, NARROW, WIDE, Floats, axes_up, bar_ends, mark_places
+from dp_pipelines.report.chart import Chart
+from dp_pipelines.report.charts import bar_chart, limits, slopes
 from dp_pipelines.report.key_text import label, plain
+from dp_pipelines.report.marks import bar_ends
 from dp_pipelines.report.models import weights_file
-from dp_pipelines.report.numbers import ERROR_BAR, tick_number, with_error_bar
+from dp_pipelines.report.numbers import ERROR_BAR, finite, tick_number, with_error_bar
 from dp_pipelines.report.pages import mapping, sequence, text
-from dp_pipelines.report.svg import BAR, MARK, SvgDrawing
+from dp_pipelines.report.svg import Floats
 
 MOST_FEATURES = 12
 MOST_CATEGORIES = 20
-HEIGHT = 190
-"""Pixels of the plot of a number."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -40,7 +38,7 @@ class FeatureShape:
 
     width: int
     drawn: int
-    draw: Callable[[str, Floats, Floats], Markup] | None
+    draw: Callable[[str, Floats, Floats], Chart] | None
 
     @property
     def hot(self) -> int:
@@ -77,11 +75,6 @@ def curves(content: Mapping[str, Any], table: pa.Table | None) -> list[dict[str,
         return []
     found.sort(key=lambda item: -item[0])
     return [shown for _, shown in found[:MOST_FEATURES]]
-
-
-def _finite(value: Any) -> float | None:
-    sound = isinstance(value, int | float) and not isinstance(value, bool) and -LARGEST < value < LARGEST
-    return float(value) if sound else None
 
 
 def told(weight: float, stddev: float) -> str:
@@ -128,9 +121,9 @@ def _shapes(encoder: Mapping[str, Any], columns: Sequence[str]) -> list[tuple[st
 
 
 def _number(name: str, fields: Mapping[str, Any], encoder: Mapping[str, Any]) -> FeatureShape | None:
-    low, high = _finite(fields.get("min_value")), _finite(fields.get("max_value"))
+    low, high = finite(fields.get("min_value")), finite(fields.get("max_value"))
     listed = sequence(fields.get("edges")) or sequence(mapping(encoder.get("edges")).get(name))
-    cuts = [_finite(cut) for cut in listed]
+    cuts = [finite(cut) for cut in listed]
     if low is None or high is None or not low < high or None in cuts:
         return None
     ends = [low, *(min(max(cut, low), high) for cut in cuts if cut is not None), high]
@@ -139,7 +132,7 @@ def _number(name: str, fields: Mapping[str, Any], encoder: Mapping[str, Any]) ->
     scaled = fields.get("scaled") is True
     bins = len(ends) - 1
 
-    def draw(words: str, weights: Floats, stddevs: Floats) -> Markup:
+    def draw(words: str, weights: Floats, stddevs: Floats) -> Chart:
         slope = (weights[-1], stddevs[-1]) if scaled else (0.0, 0.0)
         return steps(ends, weights[:bins], stddevs[:bins], words, slope=(float(slope[0]), float(slope[1])))
 
@@ -149,7 +142,7 @@ def _number(name: str, fields: Mapping[str, Any], encoder: Mapping[str, Any]) ->
 def _category(name: str, fields: Mapping[str, Any], encoder: Mapping[str, Any]) -> FeatureShape | None:
     pairs = sequence(fields.get("categories")) or sequence(mapping(encoder.get("vocabulary")).get(name))
     values = [pair[1] for pair in pairs if isinstance(pair, list) and len(pair) == 2]
-    most = _finite(fields.get("most"))
+    most = finite(fields.get("most"))
     width = len(values) if most is None else int(most)
     if len(values) != len(pairs) or not len(values) <= width <= 10_000:
         return None
@@ -157,10 +150,10 @@ def _category(name: str, fields: Mapping[str, Any], encoder: Mapping[str, Any]) 
     return FeatureShape(width=width + 1, drawn=width, draw=draw)
 
 
-def _bars(names: Sequence[str]) -> Callable[[str, Floats, Floats], Markup]:
+def _bars(names: Sequence[str]) -> Callable[[str, Floats, Floats], Chart]:
     """Draws the largest weights, each as a bar with its name."""
 
-    def draw(words: str, weights: Floats, stddevs: Floats) -> Markup:
+    def draw(words: str, weights: Floats, stddevs: Floats) -> Chart:
         chosen = np.argsort(-np.abs(weights[: len(names)]), kind="stable")[:MOST_CATEGORIES]
         notes = [told(float(weights[at]), float(stddevs[at])) for at in chosen]
         called = [label(names[at]) for at in chosen]
@@ -178,7 +171,7 @@ _KINDS: Mapping[str, Callable[[str, Mapping[str, Any], Mapping[str, Any]], Featu
 
 def steps(
     ends: Sequence[float], weights: Floats, stddevs: Floats, name: str, *, slope: tuple[float, float] = (0.0, 0.0)
-) -> Markup:
+) -> Chart:
     """The weight of each bin with its error bar; bins are equally wide, as quantiles hold about equally many examples.
 
     Args:
@@ -196,20 +189,11 @@ def steps(
     values = weights[shown] + slope[0] * sides
     bars = ERROR_BAR * (stddevs[shown] + slope[1] * sides)
     bounds = limits(values.ravel(), bars.ravel())
-    drawing = SvgDrawing(HEIGHT)
-    axes = axes_up(drawing, bounds, (0.0, float(len(shown)) or 1.0))
-    low, high = bar_ends(values, bars, bounds)
-    for place in range(len(shown)):
-        across = [place, place + 1, place + 1, place]
-        axes.area(across, [low[0, place], low[1, place], high[1, place], high[0, place]], BAR)
-    level = np.clip(values, *bounds)
-    axes.lines((((at, level[0, at]), (at + 1, level[1, at])) for at in range(len(shown))), MARK, 1.6)
-    marks = {float(place): tick_number(edges[which]) for place, which in enumerate(shown)}
+    texts = [tick_number(edges[which]) for which in shown]
     if len(shown):
-        marks[float(len(shown))] = tick_number(edges[shown[-1] + 1])
-    mark_places(axes, marks, narrow=NARROW, wide=WIDE)
+        texts.append(tick_number(edges[shown[-1] + 1]))
     words = [
         f"from {tick_number(edges[which])} {told(float(values[0, place]), float(bars[0, place]) / ERROR_BAR)}"
         for place, which in enumerate(shown[:MOST_CATEGORIES])
     ]
-    return drawing.finished(f"{name}: " + "; ".join(words))
+    return slopes(*bar_ends(values, bars, bounds), values, bounds, texts, f"{name}: " + "; ".join(words))

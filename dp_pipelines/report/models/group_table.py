@@ -8,9 +8,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from dp_pipelines.report.figures import LARGEST
 from dp_pipelines.report.key_text import label
-from dp_pipelines.report.numbers import ERROR_BAR, with_error_bar
+from dp_pipelines.report.numbers import ERROR_BAR, finite, with_error_bar
 from dp_pipelines.report.pages import mapping, mappings, text
 
 MOST_SHOWN = 64
@@ -56,13 +55,8 @@ def group_table(evaluation: Mapping[str, Any], called: Mapping[str, tuple[str, s
 def _shown(estimate: Mapping[str, Any]) -> str | None:
     """An estimate with one bar for noise, for the choice of units and for what bins hide; None where there is no number."""
     value, noise, sampling, hidden = (
-        _number(estimate.get(key)) for key in ("value", "noise_stddev", "sampling_stddev", "hidden_by_bins")
+        finite(estimate.get(key)) for key in ("value", "noise_stddev", "sampling_stddev", "hidden_by_bins")
     )
     if value is None:
         return None
     return with_error_bar(value, math.hypot(noise or 0.0, sampling or 0.0) + (hidden or 0.0) / ERROR_BAR, grouped=True)
-
-
-def _number(value: Any) -> float | None:
-    sound = isinstance(value, int | float) and not isinstance(value, bool) and -LARGEST < value < LARGEST
-    return float(value) if sound else None

@@ -10,9 +10,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dp_pipelines.report.figures import finite
 from dp_pipelines.report.key_text import label
-from dp_pipelines.report.numbers import ERROR_BAR, with_error_bar
+from dp_pipelines.report.numbers import ERROR_BAR, finite, with_error_bar
 from dp_pipelines.report.pages import mapping, sequence, text
 
 CALIBRATED = 0.02

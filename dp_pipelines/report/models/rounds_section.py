@@ -8,14 +8,14 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from markupsafe import Markup
 
-from dp_pipelines.report import model_charts
-from dp_pipelines.report.figures import finite_or_nan
+from dp_pipelines.report import charts
+from dp_pipelines.report.chart import Chart
 from dp_pipelines.report.pages import mapping, sequence
+from dp_pipelines.report.svg import finite_or_nan
 
 
-def learning(content: Mapping[str, Any]) -> Markup | None:
+def learning(content: Mapping[str, Any]) -> Chart | None:
     """The norms of the released gradients or updates."""
     norms = finite_or_nan(sequence(mapping(content.get("path")).get("gradient_norm")))
     norms = norms[:100_000]
@@ -27,7 +27,7 @@ def learning(content: Mapping[str, Any]) -> Markup | None:
     if len(norms) > 600:  # as many points as can be seen
         norms = norms[np.linspace(0, len(norms) - 1, 600).astype(np.int64)]
         title += ", some of them drawn"
-    return model_charts.learning(norms, title)
+    return charts.learning(norms, title)
 
 
 def of_rounds(content: Mapping[str, Any]) -> bool:
@@ -35,10 +35,10 @@ def of_rounds(content: Mapping[str, Any]) -> bool:
     return "method" in mapping(mapping(content.get("task")).get("steps"))
 
 
-def noise_by_round(content: Mapping[str, Any]) -> Markup | None:
+def noise_by_round(content: Mapping[str, Any]) -> Chart | None:
     """The noise of each round, where it differs."""
     noise = finite_or_nan(sequence(mapping(content.get("path")).get("noise_multiplier")))[:1000]
     if not np.isfinite(noise).all() or len(set(noise.tolist())) < 2:
         return None
     title = f"Noise over the clip norm in {len(noise)} rounds: {noise[0]:.3g} at first, {noise[-1]:.3g} at last"
-    return model_charts.learning(noise, title)
+    return charts.learning(noise, title)

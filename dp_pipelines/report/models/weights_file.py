@@ -10,7 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 
-from dp_pipelines.report.figures import LARGEST, Floats
+from dp_pipelines.report.numbers import LARGEST
+from dp_pipelines.report.svg import Floats
 
 
 def read(path: pathlib.Path) -> pa.Table | None:

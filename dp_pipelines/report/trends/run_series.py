@@ -35,6 +35,7 @@ from dp_pipelines.report.stage_section import table_of, turn_words
 from dp_pipelines.report.trends.published_runs import WINDOW, ReleasedRun, RunOrder
 from dp_pipelines.report.words.chart_words import shown_number
 from dp_pipelines.report.words.headline import is_additive
+from dp_pipelines.report.words.number_format import NumberStyle
 from dp_pipelines.report.words.presented import Presented, renamed_stage
 from dp_pipelines.report.words.unit_name import plural
 
@@ -97,9 +98,15 @@ def stage_over_runs(
         "finding": "",
         "together": None,
     }
+    numbers = {
+        metric.name: shown_as.number_style(metric.name, entries.get(metric.name, {}), kinds.get(metric.name))
+        for metric in published.in_order
+    }
     plotted_metrics, chosen = published.metrics[:MOST_PLOTTED], _chosen(name, runs)
     drawn = [
-        _with_totals(metric, kinds.get(metric.name), published, panels, stage, order, chosen=chosen)
+        _with_totals(
+            metric, kinds.get(metric.name), published, panels, stage, order, numbers[metric.name], chosen=chosen
+        )
         for metric in plotted_metrics
     ]
     plots = [
@@ -114,7 +121,7 @@ def stage_over_runs(
         for metric, series in zip(plotted_metrics, drawn, strict=True)
     ]
     bands = [
-        list_plots(found, styles[found.name], entries.get(found.name, {}), published, leader)
+        list_plots(found, styles[found.name], entries.get(found.name, {}), published, leader, numbers[found.name])
         for found in published.lists[:MOST_PLOTTED]
     ]
     spreads = [
@@ -141,7 +148,8 @@ def stage_over_runs(
         # Each run's own page has these: what its numbers are worth, and what its bounds cut off.
         "verdict_note": "",
         "warnings": [],
-        "not_added": [],
+        "not_added": [one for one in kinds if (kind := kinds[one]) is not None and kind.rolls_up == "units"],
+        "overlaps": "runs",
         "ranges": any(metric.truth is not None for metric in published.metrics),
         "turn": turn_words(published),
         "raw": False,
@@ -152,7 +160,7 @@ def stage_over_runs(
         "plots": plots,
         "spreads": spreads,
         "unplotted": [name for name in (*singles, *many) if name not in plotted],
-        **table_of(taken(published, rows), styles, entries, known=kinds),
+        **table_of(taken(published, rows), styles, entries, known=kinds, form_of=shown_as.form_of),
     }
 
 
@@ -163,20 +171,26 @@ def _with_totals(
     panels: Sequence[tuple[list[str], Codes]],
     stage: Mapping[str, Any],
     order: RunOrder,
+    style: NumberStyle,
     *,
     chosen: bool,
 ) -> list[dict[str, Any]]:
     """The panels of a metric, each with its sum or its mean over the runs where that means something."""
-    drawn = series_over_time(metric, published, panels, whole=_is_whole(kind))
+    drawn = series_over_time(metric, published, panels, style)
     for panel, (_, rows) in zip(drawn, panels, strict=False):
         panel["total"] = (
-            "" if panel["cut"] or chosen else _total_words(metric.taken(rows), kind, published, stage, order)
+            "" if panel["cut"] or chosen else _total_words(metric.taken(rows), kind, published, stage, order, style)
         )
     return drawn
 
 
 def _total_words(
-    series: Numbers, kind: type[Metric] | None, published: Published, stage: Mapping[str, Any], order: RunOrder
+    series: Numbers,
+    kind: type[Metric] | None,
+    published: Published,
+    stage: Mapping[str, Any],
+    order: RunOrder,
+    style: NumberStyle,
 ) -> str:
     """The sum of a series whose points are about different times, else the mean of its runs; nothing where a number is missing.
 
@@ -195,14 +209,11 @@ def _total_words(
     bar = float(np.sqrt((series.bars**2).sum()))
     if is_additive(kind) and (not by_run or order.words == WINDOW):
         points = "runs" if by_run else "points"
-        return f"Sum of the {count:,} {points}: {shown_number(float(series.values.sum()), bar, whole=kind.whole)}"
+        return f"Sum of the {count:,} {points}: {shown_number(float(series.values.sum()), bar, style)}"
     if by_run and (is_additive(kind) or kind.rolls_up == "units"):
-        return f"Mean of the {count:,} runs: {shown_number(float(series.values.mean()), bar / count, whole=False)}"
+        mean = shown_number(float(series.values.mean()), bar / count, dataclasses.replace(style, whole=False))
+        return f"Mean of the {count:,} runs: {mean}"
     return ""
-
-
-def _is_whole(kind: type[Metric] | None) -> bool:
-    return kind is not None and kind.whole
 
 
 def _entries(name: str, runs: Sequence[ReleasedRun]) -> list[Mapping[str, Any]]:

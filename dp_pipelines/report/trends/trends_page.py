@@ -4,24 +4,22 @@ In: published folders. Out: HTML. Holds: post-processing of published files and 
 the same folders in the same order give the same bytes. Not covered: models, which the page of each release shows.
 """
 
-import itertools
 import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from markupsafe import Markup
 
 from dp_pipelines.accounting.accountant import epsilon_of_rounds
 from dp_pipelines.accounting.mechanism_record import MechanismRecord
 from dp_pipelines.errors import RequestError
-from dp_pipelines.report.figures import axes_over_time
+from dp_pipelines.report.axes import TimeAxis
+from dp_pipelines.report.chart import Chart
+from dp_pipelines.report.charts import joined_series
 from dp_pipelines.report.key_text import label, visible
 from dp_pipelines.report.numbers import public_number
 from dp_pipelines.report.pages import amount, document, mapping, mappings, sequence, text
-from dp_pipelines.report.svg import MARK, QUIET, SvgDrawing
-from dp_pipelines.report.time_axis import TimeAxis
 from dp_pipelines.report.trends.published_runs import (
     ReleasedRun,
     RunOrder,
@@ -34,9 +32,6 @@ from dp_pipelines.report.trends.run_series import stage_over_runs
 from dp_pipelines.report.words import presented
 from dp_pipelines.report.words.presented import Presented
 from dp_pipelines.report.words.unit_name import unit_name
-
-HEIGHT = 200
-"""Pixels of the plot of the budget."""
 
 MOST_TOGETHER = 400
 """So many runs get what they cost together with all before them; of more, the last does."""
@@ -159,18 +154,14 @@ def _row(run: ReleasedRun) -> dict[str, str]:
     }
 
 
-def _cost_plot(together: Sequence[float | None], budget: float | None, order: RunOrder) -> Markup | None:
+def _cost_plot(together: Sequence[float | None], budget: float | None, order: RunOrder) -> Chart | None:
     """What the runs cost together, run after run, below the budget of the plan."""
     known = [(place, cost) for place, cost in zip(order.places, together, strict=True) if cost is not None]
     if len(known) < 2:
         return None
     texts = {place: label(words) for place, words in zip(order.places, order.texts, strict=True)}
     most = max(*(cost for _, cost in known), budget or 0.0)
-    drawing = SvgDrawing(HEIGHT)
-    axes = axes_over_time(drawing, TimeAxis(texts=texts, marks=texts, step=1.0), (0.0, most * 1.08 or 1.0), whole=True)
-    if budget is not None:
-        axes.lines([((axes.across[0], budget), (axes.across[1], budget))], QUIET, 1.4, dashes="5 4")
-    axes.lines(itertools.pairwise(known), MARK, 1.4)
-    axes.dots([place for place, _ in known], [cost for _, cost in known], 5, MARK)
-    said = f"Epsilon of the runs together: {public_number(known[0][1])} after {texts[known[0][0]]}"
-    return drawing.finished(f"{said}, {public_number(known[-1][1])} after {texts[known[-1][0]]}")
+    time = TimeAxis(texts=texts, marks=texts, step=1.0)
+    words = f"Epsilon of the runs together: {public_number(known[0][1])} after {texts[known[0][0]]}"
+    title = f"{words}, {public_number(known[-1][1])} after {texts[known[-1][0]]}"
+    return joined_series(known, (0.0, most * 1.08 or 1.0), time.below(whole=True), title, budget)

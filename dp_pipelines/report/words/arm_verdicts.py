@@ -10,8 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dp_pipelines.report.compare_text import FINDS, UNKNOWN, cells, comparisons, shown_name, smallest_found
-from dp_pipelines.report.figures import finite
-from dp_pipelines.report.numbers import public_number
+from dp_pipelines.report.numbers import finite, public_number
 
 MOST_SENTENCES = 10
 """Comparisons that get a sentence of their own. The table has all."""

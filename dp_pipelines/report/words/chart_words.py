@@ -11,11 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dp_pipelines.report.numbers import ERROR_BAR, rounded_parts, with_error_bar
+from dp_pipelines.report.words.number_format import PLAIN, NumberStyle
 from dp_pipelines.report.words.unit_name import plural
 
 Floats = NDArray[np.float64]
 
-LARGE = 1e6
+LARGE = 1e5
 """From here on a number is rounded to two digits of its error bar."""
 
 MOST_RIVALS = 5
@@ -25,17 +26,21 @@ FEWEST = 3
 """Points of a series from which on it may have a trend."""
 
 
-def shown_number(value: float, bar: float, *, whole: bool) -> str:
+def shown_number(value: float, bar: float, style: NumberStyle = PLAIN) -> str:
     """Return a number with its error bar, or alone where it has none: then it was chosen among candidates.
 
-    Of millions only the digits stand that the bar leaves certain; the table has all.
+    From `LARGE` on it has two digits of its bar; the table has all.
 
-    >>> shown_number(1234.5, 98.0, whole=True), shown_number(2.5, 0.0, whole=False), shown_number(6771158.0, 3e5, whole=False)
+    >>> shown_number(1234.5, 98.0, NumberStyle(whole=True)), shown_number(2.5, 0.0), shown_number(6771158.0, 3e5)
     ('1,234 ± 98', '2.5', '6,770,000 ± 300,000')
+    >>> from dp_pipelines.report.words.number_format import NumberFormat
+    >>> shown_number(0.1234, 0.0101, NumberStyle(form=NumberFormat(decimals=1, percent=True)))
+    '12.3% ± 1.1%'
     """
-    if max(abs(value), bar) >= LARGE and bar > 0 and (parts := rounded_parts(value, bar / ERROR_BAR, whole=whole)):
+    stddev, whole, form = bar / ERROR_BAR if bar > 0 else math.nan, style.whole, style.form
+    if max(abs(value), bar) >= LARGE and bar > 0 and (parts := rounded_parts(value, stddev, whole=whole, form=form)):
         return f"{parts[0]} ± {parts[1]}"
-    return with_error_bar(value, bar / ERROR_BAR if bar > 0 else math.nan, grouped=True, whole=whole)
+    return with_error_bar(value, stddev, grouped=True, whole=whole, form=form)
 
 
 def highest(
@@ -43,7 +48,7 @@ def highest(
     values: Floats,
     bars: Floats,
     *,
-    whole: bool = False,
+    style: NumberStyle = PLAIN,
     what: str = "row",
     scope: str = "",
     counted: bool = False,
@@ -56,21 +61,21 @@ def highest(
     Args:
         names: of what each number is of.
         values, bars: the numbers and half the lengths of their error bars.
-        whole: whether the true numbers are whole.
+        style: how the numbers are written.
         what: what each number is of.
         scope: over what each number is summed, where it is.
         counted: whether limits may have cut something off, so that the sentence is about counted numbers alone.
         apart: error bars by which two numbers are compared, where those of the numbers themselves are not independent.
 
     >>> names, bars = ["Aarhus", "Bergen", "Turku"], np.array([3.0, 3.0, 3.0])
-    >>> highest(names, np.array([90.0, 88.0, 20.0]), bars, whole=True, what="city")
+    >>> highest(names, np.array([90.0, 88.0, 20.0]), bars, style=NumberStyle(whole=True), what="city")
     'Highest city: Aarhus with 90 ± 3; 1 other city may equal or beat it (Bergen).'
-    >>> highest(names, np.array([90.0, 50.0, 20.0]), bars, what="city", scope="Summed over the weeks", counted=True)
-    'Summed over the weeks, as counted: highest city Aarhus with 90.0 ± 3.0.'
+    >>> highest(names, np.array([90.0, 50.0, 20.0]), bars, what="city", scope="summed over the weeks", counted=True)
+    'Highest city, summed over the weeks, as counted: Aarhus with 90.0 ± 3.0.'
 
     Two small groups may be clearly apart from each other, but not from a large noisy one.
 
-    >>> highest(names, np.array([99.0, 90.0, 50.0]), np.array([60.0, 3.0, 3.0]), whole=True, what="city")
+    >>> highest(names, np.array([99.0, 90.0, 50.0]), np.array([60.0, 3.0, 3.0]), style=NumberStyle(whole=True), what="city")
     'No city is clearly the highest: each of the 2 others may equal or beat Aarhus with 99 ± 60.'
     """
     known = np.flatnonzero(np.isfinite(values) & np.isfinite(bars))
@@ -80,15 +85,13 @@ def highest(
     rest = known[known != top]
     compared = bars if apart is None else apart
     rivals = rest[values[top] - values[rest] <= np.hypot(compared[top], compared[rest])]
-    suffix = ", as counted" if counted else ""
-    largest = f"{names[top]} with {shown_number(float(values[top]), float(bars[top]), whole=whole)}"
+    suffix = f"{f', {scope}' if scope else ''}{', as counted' if counted else ''}"
+    number = shown_number(float(values[top]), float(bars[top]), style)
+    largest = f"{names[top]} with {f'{number} {style.measure}'.rstrip()}"
     if len(rivals) == len(rest):
         others = "the other one" if len(rest) == 1 else f"each of the {len(rest):,} others"
-        no_clear = f"{what} is clearly the highest: {others} may equal or beat {largest}."
-        return f"{scope}{suffix}, no {no_clear}" if scope else f"No {no_clear}"
-    lead = f"{scope}{suffix}: highest {what}" if scope else f"Highest {what}{suffix}:"
-    said = f"{lead} {largest}"
-    return f"{said}{_rivals([names[at] for at in rivals[: MOST_RIVALS + 1]], len(rivals), what)}."
+        return f"No {what} is clearly the highest{suffix}: {others} may equal or beat {largest}."
+    return f"Highest {what}{suffix}: {largest}{_rivals([names[at] for at in rivals[: MOST_RIVALS + 1]], len(rivals), what)}."
 
 
 def _rivals(names: Sequence[str], count: int, what: str) -> str:
@@ -115,7 +118,7 @@ def series_words(
     values: Floats,
     bars: Floats,
     *,
-    whole: bool = False,
+    style: NumberStyle = PLAIN,
     apart: Floats | None = None,
 ) -> str:
     """Return what a series shows: its first and its last number, its range and its trend.
@@ -124,11 +127,11 @@ def series_words(
         texts: the points of time as texts.
         days: the same as numbers.
         values, bars: the numbers and half the lengths of their error bars.
-        whole: whether the true numbers are whole.
+        style: how the numbers are written.
         apart: as for `highest`.
 
     >>> ones = np.ones(3)
-    >>> series_words(["W1", "W2", "W3"], np.arange(3.0), np.array([10.0, 20.0, 30.0]), ones, whole=True)
+    >>> series_words(["W1", "W2", "W3"], np.arange(3.0), np.array([10.0, 20.0, 30.0]), ones, style=NumberStyle(whole=True))
     '10 ± 1 at W1, 30 ± 1 at W3, 3 points; lowest 10 ± 1 at W1, highest 30 ± 1 at W3; rises'
     """
     known = np.flatnonzero(np.isfinite(values) & np.isfinite(bars))
@@ -136,7 +139,7 @@ def series_words(
         return "no points"
 
     def told(at: int) -> str:
-        return f"{shown_number(float(values[at]), float(bars[at]), whole=whole)} at {texts[at]}"
+        return f"{shown_number(float(values[at]), float(bars[at]), style)} at {texts[at]}"
 
     ends = f"{told(known[0])}, {told(known[-1])}, {len(known)} points"
     low, high = known[np.argmin(values[known])], known[np.argmax(values[known])]

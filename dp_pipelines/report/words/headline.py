@@ -19,8 +19,7 @@ from dp_pipelines.metrics.error_bars import ERROR_BAR, cut_at_range
 from dp_pipelines.query.rollup import LEVEL
 from dp_pipelines.release import finest_rows, shown_rows
 from dp_pipelines.release.verdicts import range_of
-from dp_pipelines.report.figures import finite
-from dp_pipelines.report.numbers import rounded_parts
+from dp_pipelines.report.numbers import finite, rounded_parts
 from dp_pipelines.report.pages import mapping, sequence, text
 from dp_pipelines.report.range_text import counted_share, estimate_in_words, range_in_words
 from dp_pipelines.report.released_table import Numbers, Published

@@ -107,6 +107,26 @@ class NumberFormat:
         return float(low), float(high)
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class NumberStyle:
+    """How the numbers of a metric are written in sentences, beside marks and on axes.
+
+    Args:
+        whole: whether the true numbers are whole.
+        measure: their unit of measure; empty if they have none.
+        form: the format that the job asks for; None: in the digits that their error bars leave certain.
+        within: the declared range of the values, beyond which no axis goes; None: there is none.
+    """
+
+    whole: bool = False
+    measure: str = ""
+    form: NumberFormat | None = None
+    within: tuple[float, float] | None = None
+
+
+PLAIN = NumberStyle()
+
+
 def _rounded(number: decimal.Decimal, decimals: int, to: str) -> decimal.Decimal:
     """Return a number with some decimals, and no sign of a zero."""
     with decimal.localcontext(prec=400):  # any float

@@ -11,12 +11,13 @@ from typing import Any
 import pyarrow as pa
 
 from dp_pipelines.frozen import FrozenMapping
-from dp_pipelines.metrics.base import RAW
+from dp_pipelines.metrics.base import RAW, Metric
 from dp_pipelines.query.range_columns import ENDS
+from dp_pipelines.release import verdicts
 from dp_pipelines.report.derived.derived_columns import ENTRY as DERIVED
 from dp_pipelines.report.derived.derived_columns import NOISE_ENDS
 from dp_pipelines.report.pages import mapping, text
-from dp_pipelines.report.words.number_format import NumberFormat
+from dp_pipelines.report.words.number_format import NumberFormat, NumberStyle
 
 ENTRY = "presentation"
 """The entry of a manifest."""
@@ -58,6 +59,19 @@ class Presented:
         (True, None)
         """
         return self.formats.get(name, self.formats.get(name.removesuffix(RAW), self.usual))
+
+    def number_style(self, name: str, entry: Mapping[str, Any], kind: type[Metric] | None) -> NumberStyle:
+        """Return how the numbers of a metric are written, on axes too.
+
+        Args:
+            name: of the metric, or its name on the page.
+            entry: what the manifest says of it.
+            kind: of the metric, where it is known.
+        """
+        return NumberStyle(
+            whole=kind is not None and kind.whole, measure=self.measures.get(name, ""), form=self.form_of(name),
+            within=verdicts.range_of(entry),
+        )  # fmt: skip
 
     def columns(self, table: pa.Table, keys: Collection[str]) -> dict[str, str]:
         """Return the names that columns of a table get; empty if two would be the same.
