@@ -117,7 +117,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code.
 
     >>> main(["--version"])
-    dp-pipelines 0.1.0
+    dp-pipelines 0.2.0
     0
     """
     output.open_what_is_closed()
