@@ -159,6 +159,10 @@ def test_the_wheel_and_the_package_say_the_same_version(wheel: Path) -> None:
     written = re.search(r'^__version__ = "(.+)"$', (ROOT / "dp_pipelines" / "__init__.py").read_text(), re.MULTILINE)
     assert written
     assert wheel.name == f"dp_pipelines-{written[1]}-py3-none-any.whl"
+    assert f"\nversion: {written[1]}\n" in (ROOT / "CITATION.cff").read_text()
+    first = re.search(r"^## (.+)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert first
+    assert first[1] in (written[1], "Unreleased")
 
 
 def test_the_sdist_builds_the_same_wheel(wheel: Path, sdist: Path, tmp_path: Path) -> None:
