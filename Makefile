@@ -175,16 +175,19 @@ types: $(VENV)  ## mypy, strict
 	  | sed -E 's#^dp_pipelines/(transforms|jobs)/#\1/#'
 
 # The wheel is built from the sdist, in a small environment with the locked tools: nothing left in build/ gets into it.
-dist:  ## a wheel and an sdist in dist/, for `pip install dist/*.whl`
+dist: $(UV)  ## a wheel, an sdist and a bill of materials in dist/, for `pip install dist/*.whl`; both are tried out
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo 'make: needs Python 3.11 or newer as `$(PYTHON)`; name another one: make PYTHON=python3.12 ...' >&2; exit 1; }
-	@echo 'make dist: usually half a minute'
+	@echo 'make dist: usually two minutes'
 	@rm -rf dist
-	@echo 'step 1 of 2: an environment with the tools that build'
+	@echo 'step 1 of 3: an environment with the tools that build'
 	@$(PYTHON) -m venv --clear build/dist
 	@build/dist/bin/python -m pip install --quiet --disable-pip-version-check --constraint requirements.lock build setuptools
-	@echo 'step 2 of 2: the wheel and the sdist'
+	@echo 'step 2 of 3: the wheel and the sdist'
 	build/dist/bin/python -m build --no-isolation --outdir dist . >build/dist/log 2>&1 || { cat build/dist/log >&2; exit 1; }
+	@echo 'step 3 of 3: each in a clean environment'
+	@index=$${UV_DEFAULT_INDEX:-$${PIP_INDEX_URL:-$$(build/dist/bin/python -m pip config get global.index-url 2>/dev/null || true)}}; \
+	  env $${index:+UV_DEFAULT_INDEX="$$index"} $(PYTHON) tests/packages/check_dist.py --uv $(UV) --python $(PYTHON)
 	@ls dist/*
 
 docs: $(VENV)  ## the site: build/docs/index.html

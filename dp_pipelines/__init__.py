@@ -8,7 +8,7 @@ line (`dp_pipelines.jobs`). ARCHITECTURE.md has the rooms.
 import importlib
 from typing import TYPE_CHECKING
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 if TYPE_CHECKING:
     from dp_pipelines.errors import BudgetError as BudgetError

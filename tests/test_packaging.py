@@ -9,6 +9,7 @@ import configparser
 import email
 import importlib
 import importlib.metadata
+import json
 import re
 import runpy
 import shutil
@@ -158,6 +159,10 @@ def test_the_wheel_and_the_package_say_the_same_version(wheel: Path) -> None:
     written = re.search(r'^__version__ = "(.+)"$', (ROOT / "dp_pipelines" / "__init__.py").read_text(), re.MULTILINE)
     assert written
     assert wheel.name == f"dp_pipelines-{written[1]}-py3-none-any.whl"
+    assert f"\nversion: {written[1]}\n" in (ROOT / "CITATION.cff").read_text()
+    first = re.search(r"^## (.+)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert first
+    assert first[1] in (written[1], "Unreleased")
 
 
 def test_the_sdist_builds_the_same_wheel(wheel: Path, sdist: Path, tmp_path: Path) -> None:
@@ -238,9 +243,13 @@ def test_make_dist_makes_the_wheel_and_the_sdist_anew(tree: Path, wheel: Path, t
     stale.write_text('"""A module that is gone."""\n')
     run("make", "dist", f"PYTHON={sys.executable}", cwd=tmp_path / "tree")
     made = {path.suffix: path for path in (tmp_path / "tree" / "dist").iterdir()}
-    assert sorted(made) == [".gz", ".whl"]
+    assert sorted(made) == [".gz", ".json", ".whl"]
     assert made[".whl"].name == wheel.name
     assert contents(made[".whl"]) == contents(wheel)
+    parts = json.loads(made[".json"].read_text())
+    names = {(part["name"], part["version"]) for part in parts["components"]}
+    assert (parts["bomFormat"], parts["specVersion"]) == ("CycloneDX", "1.6")
+    assert ("pyarrow", importlib.metadata.version("pyarrow")) in names
 
 
 @pytest.mark.slow

@@ -3,7 +3,8 @@
 In: a kind of feature and a name. Out: the object that does it. Holds: nothing is imported before it is asked for; a built-in
 extension whose folder was deleted is not installed, and everything else works without it; no other distribution can replace a
 built-in name. Not covered: what the object must offer; the protocol of its kind says so: command (`jobs.cli.extension_command`),
-reader (`jobs.sources.extension_reader`), output (`jobs.outputs.extension_output`), runner (`jobs.runners.extension_runner`).
+reader (`jobs.sources.extension_reader`), output (`jobs.outputs.extension_output`), option of `run`
+(`jobs.cli.run_option`), runner (`jobs.runners.extension_runner`).
 """
 
 import importlib
@@ -28,6 +29,7 @@ BUILT_IN = {
     "reader:delta": "dp_pipelines.extensions.lake.formats:DELTA",
     "reader:iceberg": "dp_pipelines.extensions.lake.formats:ICEBERG",
     "reader:bigquery": "dp_pipelines.extensions.lake.formats:BIGQUERY",
+    "run_option:lineage": "dp_pipelines.extensions.lineage.option:LINEAGE",
     "runner:dataflow": "dp_pipelines.extensions.dataflow.runner:DATAFLOW",
     "command:sql": "dp_pipelines.extensions.sql_select.command:SQL",
     "command:tune": "dp_pipelines.extensions.tune.command:TUNE",

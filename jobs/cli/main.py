@@ -117,7 +117,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code.
 
     >>> main(["--version"])
-    dp-pipelines 0.1.0
+    dp-pipelines 0.2.0
     0
     """
     output.open_what_is_closed()
@@ -366,7 +366,7 @@ def _doctor(given: argparse.Namespace, rest: list[str]) -> int:
 
 
 def _run(given: argparse.Namespace, rest: list[str]) -> int:
-    from dp_pipelines.jobs.cli import run_commands, run_question, shown_run
+    from dp_pipelines.jobs.cli import run_commands, run_option, run_question, shown_run
     from dp_pipelines.jobs.run.run import run
     from dp_pipelines.jobs.spec import job_file
     from dp_pipelines.jobs.spec.content import is_collected
@@ -377,12 +377,14 @@ def _run(given: argparse.Namespace, rest: list[str]) -> int:
         from dp_pipelines.jobs.cli import collected_commands
         from dp_pipelines.jobs.spec import collected_job
 
+        run_option.refuse_all(given, "is not for jobs of collected stages")
         return collected_commands.run(collected_job.checked(content, pathlib.Path(given.job)), given, rest)
     file = job_file.checked(content, pathlib.Path(given.job))
-    with Stoppable(to_the_end=given.as_command) as stoppable:
+    with Stoppable(to_the_end=given.as_command) as stoppable, run_option.Followers() as followers:
         names = run_commands.names_of(file, given)
         run_commands.finish_earlier(file, given, names, rest)
         given.output, given.run_id = names.output, names.run_id
+        followers.begin(file, given)
         stoppable.makes(given.output)
         if file.job.parties is not None or given.party is not None:
             from dp_pipelines.jobs.parties import party_run
@@ -406,10 +408,10 @@ def _run(given: argparse.Namespace, rest: list[str]) -> int:
                 confirm=None if given.yes else run_question.asker(),
                 as_new=given.as_new,
             )  # fmt: skip
-        pointed = names.point_to(published)
+        notes = [names.point_to(published), *followers.published(published)]
         shown_run.print_run(published, file.job, in_json=given.json)
-        if pointed:
-            output.note(f"note: {pointed}")
+        for note in filter(None, notes):
+            output.note(f"note: {note}")
         return DONE
 
 

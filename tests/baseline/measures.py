@@ -32,6 +32,7 @@ NAMES = {
     "tune": r"tunes?|tuned|tuning|tunings",
     "check": r"data_profile|check_command",
     "describe": r"assessments?",
+    "lineage": r"lineage",
     "export": r"onnx|export_model",
     "dataflow": r"dataflow",
     "federated": r"federate|federated",

@@ -92,12 +92,14 @@ class Assessment:
     """A whole page.
 
     Args:
+        kind: the first words of its title.
         title: what is assessed.
         facts: names and values that stand at the top.
         lead: the first sentence.
         sections: all others.
     """
 
+    kind: str = "Privacy impact assessment"
     title: str
     facts: Sequence[tuple[str, str]]
     lead: str
@@ -141,7 +143,7 @@ def to_markdown(page: Assessment) -> str:
     <BLANKLINE>
     rows
     """
-    parts = [f"# Privacy impact assessment of {_safe(page.title)}"]
+    parts = [f"# {page.kind} of {_safe(page.title)}"]
     if page.facts:
         parts.append("\n".join(f"* **{_safe(name)}**: {_safe(value)}" for name, value in page.facts))
     if page.lead:

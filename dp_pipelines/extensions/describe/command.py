@@ -15,11 +15,16 @@ from dp_pipelines.jobs.terminal import output
 EPILOG = """examples:
   dp-pipelines describe weekly.yaml                          assessment.html, to print and to mail
   dp-pipelines describe weekly.yaml --output assessment.md   Markdown, to fill in
+  dp-pipelines describe weekly.yaml --format registry        registry.yaml and registry.md: an entry for the public registry of
+                                                             deployments (OpenDP), and a checklist after NIST SP 800-226
 
 Says what the job reads, what it publishes and how often, who is protected from whom and by what, what that means in odds, and
 what remains; what only you know, such as the legal basis, is asked there. Reads no rows and costs no budget; source files are
 checked if they exist. The ledger is read, and nothing is written to it.
 """
+
+
+PAGE, REGISTRY = "assessment", "registry"
 
 
 class _Describe:
@@ -35,10 +40,17 @@ class _Describe:
         parser = make("describe", "write a privacy impact assessment of a job, to be filled in", EPILOG)
         parser.add_argument("job", metavar="JOB", help="the job file, YAML or JSON")
         parser.add_argument(
-            "--output", metavar="FILE", default="assessment.html",
-            help="the page to write, Markdown where its name ends with .md (default: %(default)s); an existing page is "
-            "replaced, but not Markdown that somebody has written in",
-        )  # fmt: skip
+            "--format",
+            choices=(PAGE, REGISTRY),
+            default=PAGE,
+            help="what to write: an assessment, or an entry of a registry (default: %(default)s)",
+        )
+        parser.add_argument(
+            "--output",
+            metavar="FILE",
+            help="the page to write, Markdown where its name ends with .md (default: assessment.html, or registry.yaml for a "
+            "registry); an existing page is replaced, but not Markdown that somebody has written in, nor YAML",
+        )
         parser.add_argument(
             "--ledger",
             metavar="URL",
@@ -48,10 +60,15 @@ class _Describe:
         job_arguments.add_parameters(parser)
 
     def run(self, given: argparse.Namespace, rest: list[str]) -> int:
-        """Write the page and print where it is."""
+        """Write the page or the entry and print where it is."""
         from dp_pipelines.extensions.describe import write_page
 
-        done = write_page.describe(given)
+        if given.format == REGISTRY:
+            given.output = given.output or "registry.yaml"
+            done = write_page.describe_for_registry(given)
+        else:
+            given.output = given.output or "assessment.html"
+            done = write_page.describe(given)
         with output.printing(f"{done}; {output.LOST}"):
             print(done)
         return DONE

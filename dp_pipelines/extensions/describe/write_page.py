@@ -1,13 +1,15 @@
-"""The command `describe`: a privacy impact assessment of a job, as a page.
+"""The command `describe`: a privacy impact assessment of a job as a page, or the entry of a registry with a checklist.
 
 In: parsed arguments. Out: the page, and a line that says where it is. Holds: no row is read, no budget touched and no ledger
 made; what is no page, or has answers in it, is never changed. Not covered: what the page says (`assessment`).
 """
 
 import argparse
+import datetime
 import pathlib
 from typing import TYPE_CHECKING
 
+from dp_pipelines.errors import RequestError
 from dp_pipelines.extensions.describe import assessment_page
 from dp_pipelines.extensions.describe.assessment_page import Assessment
 from dp_pipelines.jobs.cli import page_place
@@ -44,6 +46,49 @@ def describe(given: argparse.Namespace) -> str:
         text = assessment_page.to_html(page)
     write_whole(target, text.encode())
     return f"wrote {visible(str(target))}: a privacy impact assessment of {visible(page.title)}, with questions for you to answer"
+
+
+def describe_for_registry(given: argparse.Namespace) -> str:
+    """Write the entry of a registry and a checklist, two files beside each other, and return where they are.
+
+    Args:
+        given: as for `describe`; the checklist has the name of `output`, with the ending .md.
+
+    Raises:
+        RequestError: the job, a parameter or a place is wrong, or the entry exists.
+        BudgetError: the budget cannot be met.
+        DiskError, PublishError: a file cannot be written.
+    """
+    from dp_pipelines.extensions.describe import checklist, guarantee, registry_entry
+    from dp_pipelines.jobs.cli import shown_plan
+
+    target = pathlib.Path(given.output)
+    page = target.with_suffix(".md")
+    if target.suffix.lower() not in (".yaml", ".yml"):
+        raise RequestError(
+            field="--output", message="must end with .yaml for an entry of a registry", hint="name it entry.yaml"
+        )
+    if target.exists():
+        raise RequestError(
+            field="--output", message="exists, and is not replaced: it may be filled in", hint="name another file"
+        )
+    page_place.refuse_in_release(target, "--output")
+    page_place.refuse_unfit(page)
+    content = job_file.content_of(given.job)
+    if is_collected(content):
+        raise RequestError(
+            field="--format", message="registry is not for jobs of collected stages", hint="leave it out"
+        )
+    file = job_file.checked(content, pathlib.Path(given.job))
+    shown = shown_plan.planned(file, given.param, guarantee.GROUPS)
+    today = datetime.datetime.now(datetime.UTC).date()
+    write_whole(target, registry_entry.entry_of(file.job, shown.stages, shown.plan, today).encode())
+    questions = checklist.checklist_of(file.job, shown.stages, shown.plan, shown.groups)
+    write_whole(page, page_place.marked(assessment_page.to_markdown(questions)).encode())
+    return (
+        f"wrote {visible(str(target))}: an entry for the registry of deployments, and {visible(str(page))}: a checklist after "
+        "NIST SP 800-226, both with questions for you to answer"
+    )
 
 
 def _assessed(given: argparse.Namespace) -> Assessment:

@@ -96,7 +96,7 @@ def add(make: MakeParser) -> None:
         choices=ANSWERS_KINDS,
         help="open an account of answers: from devices themselves, or through a shuffler",
     )
-    _add_limits(init)
+    _add_limits(init, answers="1", question_epsilon="--epsilon")
     init.add_argument("--rule", choices=RULES, help="how costs add up (default: reserved)")
     init.add_argument(
         "--source",
@@ -118,7 +118,7 @@ def add(make: MakeParser) -> None:
     raised = sub("raise", "raise the cap of an account; the ledger records it", RAISE_EPILOG)
     raised.add_argument("--dataset", metavar="NAME", help="the account")
     _add_cap(raised)
-    _add_limits(raised)
+    _add_limits(raised, answers="unchanged", question_epsilon="unchanged")
     show = sub("show", "show what was spent, on what, and what is left", SHOW_EPILOG)
     show.add_argument("--csv", action="store_true", help="print CSV, one line for each release")
     verify = sub("verify", "verify the integrity of a ledger", VERIFY_EPILOG)
@@ -161,7 +161,13 @@ def _add_cap(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--delta", metavar="D", type=float, help="delta that may be spent on each unit")
 
 
-def _add_limits(parser: argparse.ArgumentParser) -> None:
+def _add_limits(parser: argparse.ArgumentParser, *, answers: str, question_epsilon: str) -> None:
+    """Add the limits of accounts of answers.
+
+    Args:
+        parser: of the command.
+        answers, question_epsilon: their defaults, in words.
+    """
     parser.add_argument(
         "--questions", metavar="N", type=int, help="of answers: how many questions a person may be asked"
     )
@@ -170,11 +176,11 @@ def _add_limits(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         type=int,
         help="of answers: how many fresh ones a person may give to a question, or for how many distinct values devices may "
-        "remember one (default: 1)",
+        f"remember one (default: {answers})",
     )
     parser.add_argument(
         "--question-epsilon",
         metavar="E",
         type=float,
-        help="of answers: the largest local epsilon of one (default: --epsilon)",
+        help=f"of answers: the largest local epsilon of one (default: {question_epsilon})",
     )

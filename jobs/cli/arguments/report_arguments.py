@@ -8,7 +8,6 @@ from dp_pipelines.jobs.cli.command_parser import MakeParser
 EPILOG = """examples:
   dp-pipelines report out/*/                           several runs of one job: trends.html
   dp-pipelines report out/2026-W01 --output w01.html   one run: its page, drawn anew
-
   dp-pipelines report out/2026-W01 --job weekly.yaml --output w01.html   with the titles and labels that the job file has now
   dp-pipelines report out/2026-W01 --job weekly.yaml --output w01        the same with the files of its outputs, in a new folder
   dp-pipelines report out/2026-W01 --csv w01           its tables as CSV, in a new folder

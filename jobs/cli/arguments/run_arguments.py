@@ -3,6 +3,7 @@
 In: the top of the command line. Out: a parser below it. Holds: nothing slow is imported, since `--help` needs nothing.
 """
 
+from dp_pipelines.jobs.cli import run_option
 from dp_pipelines.jobs.cli.arguments import job_arguments, runner_arguments
 from dp_pipelines.jobs.cli.arguments.ledger_arguments import add_anchor
 from dp_pipelines.jobs.cli.command_parser import MakeParser
@@ -65,6 +66,8 @@ def add(make: MakeParser) -> None:
         help="the ledger (default: dp-ledger.sqlite beside JOB; none: no accounting across runs)",
     )
     add_anchor(run)
+    for option in run_option.options():
+        option.add(run)
     run.add_argument(
         "--synthetic", action="store_true", help="make the report of made-up rows: reads no row, costs nothing"
     )

@@ -57,6 +57,9 @@ OTHERS = (
 KEYS = [f"dp_pipelines.extensions.lake{module}" for module in ("", ".formats", ".models")]
 """What says which keys of job files an installed extension adds; nothing that reads or writes."""
 
+OPTIONS = [f"dp_pipelines.extensions.lineage{module}" for module in ("", ".option")]
+"""What says which options of `run` an installed extension adds; nothing that follows a run."""
+
 SQL = {"dp_pipelines.jobs.sql", "dp_pipelines.jobs.sql.row_expressions", "dp_pipelines.jobs.sql.row_slices"}
 """What of the room of SQL a job without SQL needs: a class for expressions, which may be none, and slices of rows."""
 
@@ -80,7 +83,7 @@ def test_a_job_without_sql_tuning_and_dataflow_loads_none_of_these(shop: Shop) -
     found = loaded(shop.folder, "run", shop.write(stages={"weekly": stage()}), "--output", shop.folder / "out")
     assert "dp_pipelines.jobs.runners.local" in found
     assert not of(found, "apache_beam", "pandas", "duckdb", "jax", "numba", *OTHERS)
-    assert of(found, "dp_pipelines.extensions") == ["dp_pipelines.extensions", *KEYS]
+    assert of(found, "dp_pipelines.extensions") == ["dp_pipelines.extensions", *KEYS, *OPTIONS]
     assert not set(of(found, "dp_pipelines.jobs.sql")) - SQL
     assert not [name for name in found if "dataflow" in name and name.startswith("dp_pipelines")]
 

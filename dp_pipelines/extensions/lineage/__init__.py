@@ -1,0 +1,1 @@
+"""OpenLineage events of runs: `dp-pipelines run --lineage FILE`."""
