@@ -1,6 +1,7 @@
 """What is counted once for each unit: beside a plain program, and whatever the batches, shards, order and other units."""
 
 import collections
+import itertools
 import math
 from typing import Any
 
@@ -172,6 +173,33 @@ def test_order_batches_shards_and_other_units_change_no_vector_even_where_hashes
     for unit, vector in straight.items():
         assert vector.tolist() == shuffled[unit].tolist() == beside[unit].tolist()
     assert len(beside) <= len(straight) + 1
+
+
+@pytest.mark.parametrize("frequent", [0, 1, 64])
+@pytest.mark.parametrize("most", [1, 2, 4])
+def test_the_row_looked_at_is_the_same_in_any_order_where_all_hashes_are_equal(most: int, frequent: int) -> None:
+    rows = [(1, "a", -1.0), (1, "a", 3.0), (1, "b", 11.0), (1, "b", 3.0)]
+    query, found = asked(ContributionBounds(max_contributions=most)), []
+    with pytest.MonkeyPatch.context() as patch:
+        nb.weak_hashes(patch, 0)
+        patch.setattr(contributions, "FREQUENT", frequent)
+        for order in itertools.permutations(rows):
+            for way in (nb.Way(), nb.Way(cuts=(1,)), nb.Way(cuts=(2,), backwards=True)):
+                found.append(
+                    kept.vectors_of(kept.made_rows(table_of(list(order)), query, way), ("u",))[("1",)].tolist()
+                )
+    assert found.count(found[0]) == len(found) == 72
+
+
+def test_rows_reduced_before_the_shuffle_count_with_their_whole_amount() -> None:
+    rows = [(1, "a", float(x)) for x in (1, 2, 4, 8)]
+    bounds = ContributionBounds(max_partitions_contributed=1, max_contributions_per_partition=1)
+    query = asked(bounds, each_metric=True)
+    straight = kept.vectors_of(kept.made_rows(table_of(rows), query), ("u",))[("1",)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(contributions, "FREQUENT", 0)
+        reduced = kept.vectors_of(kept.made_rows(table_of(rows), query, nb.Way(cuts=(3,))), ("u",))[("1",)]
+    assert reduced.tolist() == straight.tolist()
 
 
 def test_among_different_rows_the_one_looked_at_is_as_good_as_drawn_at_random() -> None:

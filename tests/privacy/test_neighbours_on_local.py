@@ -13,6 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import hypothesis
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -117,6 +118,16 @@ def test_the_local_runner_computes_the_integers_of_the_kernels(data: st.DataObje
     found = runner(pair.larger, pair.layout, pair.statistics, way)
     assert len(found) == way.places
     assert nb.exact(found) == nb.exact(nb.totals(pair.larger, pair.layout, pair.statistics))
+
+
+def test_rows_of_a_unit_meet_in_one_shard_whatever_the_sizes_of_their_tables() -> None:
+    layout = Layout(units=("u0",), partitions=("p0",), max_partitions=1, max_rows_per_partition=1)
+    units, partitions = np.repeat(np.arange(100), 10), np.tile(np.arange(10), 100)
+    mixed = np.random.default_rng(4).permutation(1000)
+    rows = pa.table({"u0": units[mixed], "p0": pa.array(partitions[mixed]).cast(pa.string())})
+    way = nb.Way(cuts=(100, 300, 600), shards=300)
+    found = OnLocal(threads=1)(rows, layout, nb.statistics_of(layout), way)
+    assert nb.exact(found) == nb.exact(nb.totals(rows, layout, nb.statistics_of(layout)))
 
 
 @pytest.mark.parametrize("public", [None, (("a", "b", "c"),)], ids=["private", "public"])

@@ -26,7 +26,7 @@ from dp_pipelines.kernels.columns import hashing
 from dp_pipelines.query.train_model import BinaryLabel, Category, Number, TrainModel
 from dp_pipelines.release.staging import UNFINISHED
 from dp_pipelines.steps import whole_units
-from dp_pipelines.steps.whole_units import bounded, canonical
+from dp_pipelines.steps.whole_units import ToUnitShards, bounded, canonical
 from dp_pipelines.steps.write_examples import SpillToShards, examples_of
 from dp_pipelines.training.examples import bounded_examples
 from dp_pipelines.training.examples.split import COLUMN, with_answers
@@ -251,9 +251,33 @@ def test_through_a_pipeline_removing_a_unit_leaves_all_others(options, tmp_path)
 
 def test_each_unit_is_whole_in_one_file_and_its_examples_lie_together(tmp_path):
     rows = many_rows()
-    tables = run([table_of(rows[::2]), table_of(rows[1::2])], tmp_path, task_of())
+    sizes = [rows[:100], rows[100:300], rows[300:]]
+    tables = run([table_of(part) for part in sizes], tmp_path, task_of())
     runs = [unit for table in tables for unit in np.array(table["who"].to_pylist())[_begins(table)]]
     assert len(runs) == len(set(runs)) == 60
+
+
+@pytest.mark.parametrize("most", [2, 1000])
+def test_a_unit_is_in_the_same_shard_whatever_the_size_of_its_table(most):
+    step = ToUnitShards(("who", "day"), ("who",), most, 300, SALT)
+    rows = [row for row in many_rows() if row["who"] is not None]
+    shards: dict[str, set[int]] = {}
+    for begin, end in ((0, 50), (50, 200), (200, len(rows))):
+        for index, part in step.compute(table_of(rows[begin:end])):
+            for who in part["who"].to_pylist():
+                shards.setdefault(who, set()).add(index)
+    assert len(shards) == 60
+    assert {len(of_unit) for of_unit in shards.values()} == {1}
+
+
+def test_the_sizes_of_the_tables_change_no_example(tmp_path):
+    rows, found = many_rows(), []
+    for name, cuts in (("one", [0]), ("three", [0, 100, 300])):
+        parts = [table_of(rows[begin:end]) for begin, end in itertools.pairwise([*cuts, len(rows)])]
+        (tmp_path / name).mkdir(mode=0o700)
+        tables = run(parts, tmp_path / name, task_of())
+        found.append(sorted(str(row) for table in tables for row in table.to_pylist()))
+    assert found[0] == found[1]
 
 
 def _begins(table):
