@@ -27,7 +27,7 @@ ORDER = (*LAYERS.split(), "")
 
 JOBS_ORDER = (
     *("spec", "terminal", "sql", "stores", "sources", "outputs", "request", "predict", "runners", "run"),
-    *("made_up", "session", "init", "collected", "parties", "beam_yaml", "cli"),
+    *("made_up", "session", "init", "parties", "beam_yaml", "cli"),
 )
 """The rooms of jobs/ from the bottom up, as in ORDER."""
 
@@ -62,7 +62,7 @@ KINDS_COMPARED = {
     "dp_pipelines.training.kernels.loops": "Numba compiles numbers, no objects",
     "dp_pipelines.training.federated.local_loops": "Numba compiles numbers, no objects",
     "dp_pipelines.extensions.sql_select.select_stages": "the tag of a stage, before its model is known",
-    "dp_pipelines.jobs.spec.collected_job": "the tag of a stage, before its model is known",
+    "dp_pipelines.extensions.local_dp.collected_job": "the tag of a stage, before its model is known",
     "dp_pipelines.jobs.spec.job_file": "the tag of a stage, before its model is known",
 }
 """Modules that compare a kind with one that they spell, each with the reason: what a kind does, its own object says."""

@@ -300,17 +300,11 @@ def _report(given: argparse.Namespace, rest: list[str]) -> int:
 
 def _plan(given: argparse.Namespace, rest: list[str]) -> int:
     from dp_pipelines.jobs.cli import plan_account, shown_plan
-    from dp_pipelines.jobs.spec import job_file
-    from dp_pipelines.jobs.spec.content import is_collected
+    from dp_pipelines.jobs.spec import job_file, job_kinds
 
     content = job_file.content_of(given.job)
-    if is_collected(content):
-        from dp_pipelines.jobs.cli import collected_commands
-        from dp_pipelines.jobs.spec import collected_job
-
-        if given.against is not None:
-            raise RequestError(field="--against", message="is not for jobs of collected stages", hint="drop it")
-        return collected_commands.plan(collected_job.checked(content, pathlib.Path(given.job)), given)
+    if (kind := job_kinds.of(content)) is not None:
+        return kind.plan(content, pathlib.Path(given.job), given)
     file = job_file.checked(content, pathlib.Path(given.job))
     if given.against is not None:
         return _plan_against(file, given)
@@ -371,16 +365,12 @@ def _doctor(given: argparse.Namespace, rest: list[str]) -> int:
 def _run(given: argparse.Namespace, rest: list[str]) -> int:
     from dp_pipelines.jobs.cli import run_commands, run_question, shown_run
     from dp_pipelines.jobs.run.run import run
-    from dp_pipelines.jobs.spec import job_file
-    from dp_pipelines.jobs.spec.content import is_collected
+    from dp_pipelines.jobs.spec import job_file, job_kinds
 
     content = job_file.content_of(given.job)
     shown_run.refuse_output(given.output)
-    if is_collected(content):
-        from dp_pipelines.jobs.cli import collected_commands
-        from dp_pipelines.jobs.spec import collected_job
-
-        return collected_commands.run(collected_job.checked(content, pathlib.Path(given.job)), given, rest)
+    if (kind := job_kinds.of(content)) is not None:
+        return kind.run(content, pathlib.Path(given.job), given, rest)
     file = job_file.checked(content, pathlib.Path(given.job))
     with Stoppable(to_the_end=given.as_command) as stoppable:
         names = run_commands.names_of(file, given)

@@ -29,7 +29,7 @@ from pydantic import (
 from dp_pipelines import checks, extensions
 from dp_pipelines.auto_bounds import joint_bounds, partition_bound
 from dp_pipelines.errors import RequestError, nearest
-from dp_pipelines.jobs.spec import derived_models, extension_keys, stage_keys, validation_errors, yaml_lines
+from dp_pipelines.jobs.spec import derived_models, extension_keys, job_kinds, stage_keys, validation_errors, yaml_lines
 from dp_pipelines.jobs.spec.base_models import (
     JobModel,
     NamesOrNone,
@@ -516,9 +516,9 @@ def checked(document: Content, path: pathlib.Path) -> JobFile:
         RequestError: `validation_errors.JobErrors` with all that is wrong.
     """
     document = derived_models.without_weighted_means(stage_keys.replace_keys(document))
-    data, problems, collected = _without_unknown_kinds(document)
-    if collected:  # what else it says is not for this model
-        raise validation_errors.JobErrors(collected)
+    data, problems, others = _without_unknown_kinds(document)
+    if others:  # what else it says is not for this model
+        raise validation_errors.JobErrors(others)
     job = None
     model = _model_for(data)
     try:
@@ -531,20 +531,20 @@ def checked(document: Content, path: pathlib.Path) -> JobFile:
 
 
 def _without_unknown_kinds(document: Content) -> tuple[Any, list[RequestError], list[RequestError]]:
-    """The data with unknown kinds of stages taken for aggregates, so that all in them is told; their errors; collected ones."""
+    """Return the data with aggregates for unknown kinds, so that all errors are told; their errors; those of other jobs."""
     stages = document.data.get("stages") if isinstance(document.data, Mapping) else None
     if not isinstance(stages, Mapping):
         return document.data, [], []
-    problems, collected, known = [], [], dict(stages)
+    problems, others, known = [], [], dict(stages)
     for name, stage in stages.items():
         kind = stage.get("kind") if isinstance(stage, Mapping) else None
         if isinstance(kind, str) and kind not in ("aggregate", "train", "federate", "pate"):
             field = document.named(("stages", name, "kind"), f"stages.{name}.kind")
-            if kind == "collected":
-                message = "has no central budget, and only dp-pipelines plan, run, runs and ledger know such jobs"
-                collected.append(RequestError(field=field, message=message, hint="see docs/collect.md"))
+            if extensions.is_built_in(job_kinds.KIND, kind):
+                others.append(job_kinds.refusal(kind, field))
                 continue
-            message, hint = "is no kind of stage", "write kind: aggregate, train, federate, pate, or collected"
+            *first, last = ("aggregate", "train", "federate", "pate", *extensions.built_in(job_kinds.KIND))
+            message, hint = "is no kind of stage", f"write kind: {', '.join(first)}, or {last}"
             problems.append(RequestError(field=field, message=message, hint=hint))
             known[name] = {**stage, "kind": "aggregate"}
-    return {**document.data, "stages": known}, problems, collected
+    return {**document.data, "stages": known}, problems, others

@@ -275,6 +275,37 @@ def test_a_deleted_extension_takes_its_key_of_stages_with_it(copy: pathlib.Path,
     assert "SelectStage" not in printed
 
 
+ALL_KEYS_HIDDEN = "\n  --kind", "--questions", "collected stages"
+
+
+@pytest.mark.parametrize(("name", "extension"), [(n, e) for e, named in features(("job",)).items() for _, n in named])
+def test_a_deleted_extension_takes_its_kind_of_job_with_it(
+    name: str, extension: str, copy: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    (tmp_path / "job.yaml").write_text(JOB)
+    (tmp_path / "reports.yaml").write_text(f"dataset: visits\nsource: {{csv: a.csv}}\nstages:\n  a: {{kind: {name}}}\n")
+    calls = [("plan", "reports.yaml"), ("run", "reports.yaml", "--output", "out"), ("ledger", "show", "reports.yaml")]
+    with without(extension, copy):
+        *refused, other, helped, printed = answers(
+            copy,
+            tmp_path,
+            *calls,
+            ("audit", "reports.yaml"),
+            ("plan", "job.yaml"),
+            ("ledger", "init", "--help"),
+            ("schema",),
+        )
+    for code, out, message in refused:
+        assert (code, out) == (2, "")
+        assert message.startswith(
+            f"error: reports.yaml:4: stages.a.kind: needs the extension '{extension}', which is not "
+        )
+    assert other[0] == 0, "a job over tables has a plan"
+    assert not (tmp_path / "out").exists()
+    assert [words for words in ALL_KEYS_HIDDEN if words in helped[1]] == []
+    assert name not in printed[1]
+
+
 IMPORT_ALL = """
 import importlib.util, os, pathlib, sys
 

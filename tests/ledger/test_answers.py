@@ -1,7 +1,7 @@
 """Accounts of answers: what a person may be asked, what is charged once, and that nothing of it meets an account of tables.
 
 In: SQLite and PostgreSQL. Out: charges, refusals, states that events give back. Holds: each way to avoid a charge that was tried
-stands here as a test. Not covered: jobs and commands (`tests/jobs/collected`).
+stands here as a test. Not covered: jobs and commands (`tests/extensions/local_dp`).
 """
 
 import dataclasses

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from dp_pipelines.errors import RequestError
-from dp_pipelines.jobs.collected.collected_request import CollectedRequest
+from dp_pipelines.extensions.local_dp.collected_request import CollectedRequest
 from dp_pipelines.ledger import answers_export, default_places, sources, units
 from dp_pipelines.ledger.answers import AnswerLimits, Asking, answers_by_question
 from dp_pipelines.ledger.answers_ledger import refuse_kind

@@ -11,7 +11,7 @@ from typing import Any
 
 from dp_pipelines import checks
 from dp_pipelines.errors import RequestError
-from dp_pipelines.jobs.spec.collected_job import CollectedFile
+from dp_pipelines.extensions.local_dp.collected_job import CollectedFile
 from dp_pipelines.jobs.terminal.summary import left_number, spent_number
 from dp_pipelines.ledger import answers_export, sources
 from dp_pipelines.ledger.answers import KINDS, NEIGHBOURS, AnswerLimits
@@ -75,7 +75,7 @@ def wanted(given: argparse.Namespace, file: CollectedFile | None) -> AskedAccoun
         said = {"question_epsilon": given.epsilon, **said}
         kind, patterns = given.kind, []
     else:
-        from dp_pipelines.jobs.collected import answers_book, collected_request  # load Arrow
+        from dp_pipelines.extensions.local_dp import answers_book, collected_request  # load Arrow
 
         askings = collected_request.askings_of(file, collected_request.stages_of(file))
         kind = askings[0].kind

@@ -15,8 +15,8 @@ import pytest
 from dp_pipelines.collect.domain import Choices, NumberBins
 from dp_pipelines.collect.question import Question
 from dp_pipelines.errors import LedgerError
+from dp_pipelines.extensions.local_dp import collected_run
 from dp_pipelines.jobs.cli.main import main
-from dp_pipelines.jobs.collected import collected_run
 from dp_pipelines.ledger.ledger import DEFAULT_NAME, Ledger
 
 VISITED = Question("visited", Choices(("bakery", "dairy", "fish")), epsilon=2)
