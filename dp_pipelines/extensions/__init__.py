@@ -4,7 +4,7 @@ In: a kind of feature and a name. Out: the object that does it. Holds: nothing i
 extension whose folder was deleted is not installed, and everything else works without it; no other distribution can replace a
 built-in name. Not covered: what the object must offer; the protocol of its kind says so: command (`jobs.cli.extension_command`),
 reader (`jobs.sources.extension_reader`), output (`jobs.outputs.extension_output`), runner (`jobs.runners.extension_runner`),
-job (`jobs.spec.job_kinds`), account_commands (`jobs.cli.account_commands`).
+job (`jobs.spec.job_kinds`), account (`ledger.account_kind`), account_commands (`jobs.cli.account_commands`).
 """
 
 import importlib
@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 BUILT_IN = {
+    "account:answers_account_opened": "dp_pipelines.extensions.local_dp.answers_rules:ANSWERS",
+    "account:answers_limits_raised": "dp_pipelines.extensions.local_dp.answers_rules:ANSWERS",
+    "account:estimate_admitted": "dp_pipelines.extensions.local_dp.answers_rules:ANSWERS",
+    "account:people_asked": "dp_pipelines.extensions.local_dp.answers_rules:ANSWERS",
     "account_commands:answers": "dp_pipelines.extensions.local_dp.account_options:ANSWERS",
     "command:check": "dp_pipelines.extensions.check.command:CHECK",
     "command:dataflow": "dp_pipelines.extensions.dataflow.command:DATAFLOW_JOB",

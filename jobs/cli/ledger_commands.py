@@ -26,7 +26,7 @@ from dp_pipelines.jobs.spec import job_file, job_kinds
 from dp_pipelines.jobs.spec.job_file import Job, JobFile
 from dp_pipelines.jobs.spec.job_kinds import OtherJobFile
 from dp_pipelines.jobs.terminal import output, summary
-from dp_pipelines.ledger import answers_export, default_places, export, release_list, sources
+from dp_pipelines.ledger import default_places, export, release_list, sources
 from dp_pipelines.ledger.database import Database
 from dp_pipelines.ledger.entries import FILTER, Account, EngineJob, Run, Window
 from dp_pipelines.ledger.ledger import DEFAULT_NAME, Ledger
@@ -73,8 +73,8 @@ def runs(given: argparse.Namespace) -> None:
     if given.abandon is not None:
         given_up = ledgered_run.abandon(book, _one(chosen, given.abandon, book), _stop)
         stays = "its charge stays, because nothing proves that its staged files were destroyed unseen"
-        if given_up.account in book.state.answers:
-            stays = "its questions stay charged, because people have answered them"
+        if given_up.account in book.state.others:
+            stays = book.state.others[given_up.account].charge_stays
         said = _given_back(book, given_up) if given_up.given_back else stays
         print(f"abandoned {given_up.run_id}; {said}")
         return
@@ -313,16 +313,17 @@ def _show(given: argparse.Namespace) -> None:
     if given.csv:
         sys.stdout.write(shown_ledger.to_csv(book))
         return
-    answers = [answers_export.account_to_json(account) for account in book.state.answers.values()]
+    answers = [account.to_json() for account in book.state.others.values()]
     if given.json:
         head = {"seq": book.head.seq, "hash": book.head.hash}
         tunings = [vars(tuning) for tuning in book.state.tunings]
         told = {"ledger": book.state.ledger, "head": head, "accounts": _accounts(book), "answers_accounts": answers}
-        print(summary.as_json({**told, "tunings": tunings}))
+        missing = {"not_installed": export.missing_to_json(book)} if book.state.missing else {}
+        print(summary.as_json({**told, **missing, "tunings": tunings}))
         return
     out = summary.console(sys.stdout)
     looked_at = sorted({tuning.account for tuning in book.state.tunings} - set(book.state.accounts))
-    names = [*book.state.accounts, *book.state.answers, *looked_at]
+    names = [*book.state.accounts, *book.state.others, *book.state.missing, *looked_at]
     wanted = names if file is None else [file.job.dataset]
     out.print(f"ledger   {shown(book.shown)} · {book.head.seq} events · head {book.head.hash[:16]}")
     for name, account in book.state.accounts.items():
@@ -330,17 +331,21 @@ def _show(given: argparse.Namespace) -> None:
             continue
         out.print()
         shown_ledger.show_account(book, account, out)
-    for answered in answers:
-        if answered["account"] not in wanted:
+    for name, other in book.state.others.items():
+        if name not in wanted:
             continue
+        commands = next((each for each in account_commands.installed() if each.owns(book, name)), None)
+        heading, *lines = ["of another kind"] if commands is None else commands.lines(other.to_json())
         out.print()
-        out.print(
-            f"[bold]{shown(answered['account'])}[/bold] · kind {answered['kind']} · neighbours: {answered['neighbours']}"
-        )
-        for commands in account_commands.installed():
-            for line in commands.lines(answered) if answered["kind"] in commands.kinds else ():
-                out.print(f"  {escape(line)}", soft_wrap=True)
-    opened = {*book.state.accounts, *book.state.answers}
+        out.print(f"[bold]{shown(name)}[/bold] · {escape(heading)}")
+        for line in lines:
+            out.print(f"  {escape(line)}", soft_wrap=True)
+    for name, error in book.state.missing.items():
+        if name in wanted:
+            out.print()
+            words = f"{error.message}; nothing can be added to this ledger"
+            out.print(f"[bold]{shown(name)}[/bold] · {escape(words)}", soft_wrap=True)
+    opened = {*book.state.accounts, *book.state.others, *book.state.missing}
     for name in looked_at if file is None else sorted({*wanted} - opened):
         out.print()
         out.print(f"[bold]{shown(name)}[/bold] · no account yet")

@@ -24,6 +24,7 @@ from dp_pipelines.jobs.runners.extension_runner import Runner
 from dp_pipelines.jobs.sources.extension_reader import Reader
 from dp_pipelines.jobs.spec.job_kinds import JobKind
 from dp_pipelines.jobs.spec.stage_keys import StageKey
+from dp_pipelines.ledger.account_kind import AccountKind
 from tests.helpers.extension_folders import is_of_deleted, needs
 from tests.helpers.source import ROOT
 from tests.jobs.conftest import Said
@@ -59,7 +60,7 @@ def others(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.P
 
 def test_every_entry_of_the_table_offers_what_its_kind_needs_and_every_folder_has_one() -> None:
     kinds = {"command": Command, "stage_key": StageKey, "reader": Reader, "output": Output, "runner": Runner}
-    kinds |= {"job": JobKind, "account_commands": AccountCommands}
+    kinds |= {"job": JobKind, "account": AccountKind, "account_commands": AccountCommands}
     for key, path in extensions.BUILT_IN.items():
         kind, _, name = key.partition(":")
         if extensions.has_folder(path.split(".")[2]):

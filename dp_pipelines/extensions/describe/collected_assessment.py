@@ -19,7 +19,6 @@ from dp_pipelines.extensions.describe.assessment_page import (
     Verbatim,
 )
 from dp_pipelines.jobs.spec.job_kinds import JobDescription
-from dp_pipelines.ledger import answers_export
 from dp_pipelines.report.attack_odds import example, factor
 from dp_pipelines.report.numbers import cost_number, left_cost_number
 
@@ -133,7 +132,7 @@ def _read(described: JobDescription) -> Iterator[Block]:
 
 def _by_what(ledger: "Ledger | None", dataset: str, place: str) -> Iterator[Block]:
     yield "By the device's own coins, before anything leaves it; nothing is added here."
-    account = ledger.state.answers.get(dataset) if ledger is not None else None
+    account = ledger.state.others.get(dataset) if ledger is not None else None
     if account is None and not place and ledger is None:
         yield "No ledger is shown here: keep count of what each person is asked."
         return
@@ -141,7 +140,7 @@ def _by_what(ledger: "Ledger | None", dataset: str, place: str) -> Iterator[Bloc
         shown = place if ledger is None else ledger.shown
         yield f"No account {dataset!r} of answers is in a ledger at {shown} yet: it limits what each person may be asked."
         return
-    told = answers_export.account_to_json(account)
+    told = account.to_json()
     yield Cells(
         caption=f"Account {dataset} of answers: what each person was asked",
         head=("", "limit", "asked", "left"),

@@ -70,7 +70,9 @@ class AnswersCommands:
 
     def owns(self, book: "Ledger", name: str) -> bool:
         """See `AccountCommands`."""
-        return name in book.state.answers
+        from dp_pipelines.extensions.local_dp.answers import accounts_of
+
+        return name in accounts_of(book.state)
 
     def raise_limits(self, given: argparse.Namespace, book: "Ledger", name: str) -> str:
         """See `AccountCommands`."""

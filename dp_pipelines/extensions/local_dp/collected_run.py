@@ -142,9 +142,12 @@ class CollectedRun(RunRequest):
     progress: Progress
 
     def admit(self, ledger: "Ledger") -> Run:
-        """See `RunRequest`: what people are asked is charged. Errors as for `Ledger.admit_estimate`."""
+        """See `RunRequest`: what people are asked is charged. Errors as for `answers_ledger.admit_estimate`."""
         request = self.request
-        return ledger.admit_estimate(
+        from dp_pipelines.extensions.local_dp import answers_ledger  # loads SQLAlchemy
+
+        return answers_ledger.admit_estimate(
+            ledger,
             self.account,
             self.run_id,
             askings=request.askings,
