@@ -27,7 +27,7 @@ ORDER = (*LAYERS.split(), "")
 
 JOBS_ORDER = (
     *("spec", "terminal", "sql", "stores", "sources", "outputs", "request", "predict", "runners", "run"),
-    *("made_up", "session", "init", "parties", "beam_yaml", "cli"),
+    *("made_up", "session", "init", "beam_yaml", "cli"),
 )
 """The rooms of jobs/ from the bottom up, as in ORDER."""
 

@@ -4,7 +4,8 @@ In: a kind of feature and a name. Out: the object that does it. Holds: nothing i
 extension whose folder was deleted is not installed, and everything else works without it; no other distribution can replace a
 built-in name. Not covered: what the object must offer; the protocol of its kind says so: command (`jobs.cli.extension_command`),
 reader (`jobs.sources.extension_reader`), output (`jobs.outputs.extension_output`), runner (`jobs.runners.extension_runner`),
-job (`jobs.spec.job_kinds`), account (`ledger.account_kind`), account_commands (`jobs.cli.account_commands`).
+job (`jobs.spec.job_kinds`), job_run (`jobs.cli.job_runs`), account (`ledger.account_kind`), account_commands
+(`jobs.cli.account_commands`).
 """
 
 import importlib
@@ -27,6 +28,7 @@ BUILT_IN = {
     "command:dataflow": "dp_pipelines.extensions.dataflow.command:DATAFLOW_JOB",
     "command:describe": "dp_pipelines.extensions.describe.command:DESCRIBE",
     "command:export": "dp_pipelines.extensions.export.command:EXPORT",
+    "job_run:parties": "dp_pipelines.extensions.two_organisations.job_run:PARTIES",
     "job:collected": "dp_pipelines.extensions.local_dp.job_kind:COLLECTED",
     "output:delta": "dp_pipelines.extensions.lake.formats:DELTA_TABLES",
     "reader:avro": "dp_pipelines.extensions.lake.formats:AVRO",

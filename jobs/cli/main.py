@@ -60,11 +60,12 @@ exit codes: 0 done; 1 failed, nothing was published, or only what the message sa
 """
 
 
-def parser(added: Mapping[str, Command] | None = None) -> CommandParser:
+def parser(added: Mapping[str, Command] | None = None, *, options: bool = True) -> CommandParser:
     """Return the parser of all commands and their options.
 
     Args:
         added: commands of extensions by name; left out, those of all installed built-in extensions.
+        options: whether commands of the core have the options that extensions add, which loads these.
     """
     added = extension_command.all_of(extensions.built_in(extension_command.KIND)) if added is None else added
     layout = argparse.RawDescriptionHelpFormatter
@@ -100,12 +101,12 @@ def parser(added: Mapping[str, Command] | None = None) -> CommandParser:
     )
 
     plan_arguments.add(command)
-    run_arguments.add(command)
+    run_arguments.add(command, options=options)
     for room in (
         init_arguments, audit_arguments, doctor_arguments, predict_arguments, report_arguments,
-        ledger_arguments,
     ):  # fmt: skip
         room.add(command)
+    ledger_arguments.add(command, options=options)
     command(
         "schema",
         "print the JSON schema of job files, for editors",
@@ -175,11 +176,16 @@ def _called(arguments: list[str], *, as_command: bool) -> int:
     }
     added = extension_command.asked_for(arguments, core)
     commands = core | {name: command.run for name, command in added.items()}
-    top = parser(added)
+    needs_help = not {"-h", "--help"}.isdisjoint(arguments)
+    top = parser(added, options=needs_help)
     with output.printing():  # help
         top.refuse_misspelt(arguments)
         given, rest = top.parse_known_args(arguments)
-    given.as_command = as_command
+        had_rest = bool(rest)
+        if had_rest and not needs_help:  # an extension may know it
+            top = parser(added)
+            given, rest = top.parse_known_args(arguments)
+    given.as_command, given.has_options = as_command, had_rest
     extension = added.get(given.command)
     takes_runner = given.command in ON_ENGINES if extension is None else extension.takes_runner
     if takes_runner:
@@ -363,7 +369,7 @@ def _doctor(given: argparse.Namespace, rest: list[str]) -> int:
 
 
 def _run(given: argparse.Namespace, rest: list[str]) -> int:
-    from dp_pipelines.jobs.cli import run_commands, run_question, shown_run
+    from dp_pipelines.jobs.cli import job_runs, run_commands, run_question, shown_run
     from dp_pipelines.jobs.run.run import run
     from dp_pipelines.jobs.spec import job_file, job_kinds
 
@@ -377,16 +383,8 @@ def _run(given: argparse.Namespace, rest: list[str]) -> int:
         run_commands.finish_earlier(file, given, names, rest)
         given.output, given.run_id = names.output, names.run_id
         stoppable.makes(given.output)
-        if file.job.parties is not None or given.party is not None:
-            from dp_pipelines.jobs.parties import party_run
-
-            if given.synthetic:
-                message = "cannot make up the rows of several parties"
-                raise RequestError(field="--synthetic", message=message, hint="drop parties from a copy of the job")
-            published = party_run.run(
-                file, given.output, party=given.party, given=given.param, run_id=given.run_id, arguments=rest,
-                ledger=given.ledger, runner=given.runner, anchor=given.anchor,
-            )  # fmt: skip
+        if (way := job_runs.of(file.job, given)) is not None:
+            published = way.run(file, given, rest)
         elif given.synthetic:
             from dp_pipelines.jobs.made_up import made_up_run
 

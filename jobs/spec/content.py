@@ -16,6 +16,9 @@ from dp_pipelines.errors import RequestError
 Path = tuple[str | int, ...]
 """Keys and indices, from the outside in."""
 
+JOB_RUN = "job_run"
+"""The kind of feature that runs jobs with a key of its name, in the table of extensions (`jobs.cli.job_runs`)."""
+
 MOST_DEPTH = 50
 
 MOST_BITS = 10_000

@@ -9,6 +9,7 @@ plan costs (`dp_pipelines.planning`).
 import contextlib
 import copy
 import functools
+import json
 import operator
 import pathlib
 from collections.abc import Mapping
@@ -39,7 +40,7 @@ from dp_pipelines.jobs.spec.base_models import (
     SortColumns,
 )
 from dp_pipelines.jobs.spec.budget_models import BudgetModel, EventWindow
-from dp_pipelines.jobs.spec.content import Content, Path
+from dp_pipelines.jobs.spec.content import JOB_RUN, Content, Path
 from dp_pipelines.jobs.spec.declared import DeclaredFields, DeclaredModel, descriptions, first_sentence, made_of
 from dp_pipelines.jobs.spec.derived_models import DERIVED, DerivedModel
 from dp_pipelines.jobs.spec.expect_models import Expect, TunedModel
@@ -400,7 +401,18 @@ def schema() -> dict[str, Any]:
         extension_keys.usable(READER, SourceKey, (name for name in readers if name not in TableModel.model_fields)),
         extension_keys.usable(OUTPUT, OutputKeys, (name for name in outputs if name not in OutputsModel.model_fields)),
     )
-    return stage_keys.add_to_schema(model.model_json_schema())
+    return stage_keys.add_to_schema(_without_keys(model.model_json_schema()))
+
+
+def _without_keys(whole: dict[str, Any]) -> dict[str, Any]:
+    """Return a schema without the keys whose extensions are not installed, and without the parts that only these name."""
+    missing = [key for key in _keys_of_runs() if not extensions.is_installed(JOB_RUN, key)]
+    for key in missing:
+        del whole["properties"][key]
+    while unused := [name for name in whole["$defs"] if missing and f'"#/$defs/{name}"' not in json.dumps(whole)]:
+        for name in unused:
+            del whole["$defs"][name]
+    return whole
 
 
 def _model_for(data: Any) -> type[Job]:
@@ -519,6 +531,7 @@ def checked(document: Content, path: pathlib.Path) -> JobFile:
     data, problems, others = _without_unknown_kinds(document)
     if others:  # what else it says is not for this model
         raise validation_errors.JobErrors(others)
+    problems += _not_installed(document)
     job = None
     model = _model_for(data)
     try:
@@ -528,6 +541,23 @@ def checked(document: Content, path: pathlib.Path) -> JobFile:
     if problems or job is None:
         raise validation_errors.JobErrors(validation_errors.by_line(problems))
     return JobFile(path, job, document)
+
+
+def _not_installed(document: Content) -> list[RequestError]:
+    """Return an error for each key whose jobs only an extension runs that is not installed."""
+    problems = []
+    for key in _keys_of_runs():
+        if document.holds((key,)):
+            try:
+                extensions.refuse_missing(JOB_RUN, key)
+            except RequestError as error:
+                problems.append(RequestError(field=document.named((key,), key), message=error.message, hint=error.hint))
+    return problems
+
+
+def _keys_of_runs() -> list[str]:
+    """Return the keys whose jobs only an extension runs, whether it is installed or not."""
+    return [feature.partition(":")[2] for feature in extensions.BUILT_IN if feature.startswith(f"{JOB_RUN}:")]
 
 
 def _without_unknown_kinds(document: Content) -> tuple[Any, list[RequestError], list[RequestError]]:

@@ -20,7 +20,6 @@ EXTENSIONS = {
     "federated": "training.federated query.federate_model",
     "pate": "training.teachers query.models.pate_model planning.votes_usefulness report.models.votes_in_words",
     "local_dp": ("collect collected steps.collected transforms.collected_estimates"),
-    "two_organisations": "jobs.parties jobs.spec.party_models query.parties steps.party_tables",
     "pipeline_dp": "transforms.pipeline_dp",
     "beam_yaml": "jobs.beam_yaml",
 }

@@ -15,7 +15,7 @@ from tests.baseline import forms, releases
 from tests.golden.answers import call
 from tests.helpers.extension_folders import needs
 
-OF_EXTENSIONS = {releases.COLLECTED: "local_dp"}
+OF_EXTENSIONS = {releases.COLLECTED: "local_dp", releases.TOGETHER: "two_organisations"}
 """The extension that a form needs."""
 
 

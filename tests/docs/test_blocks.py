@@ -22,7 +22,11 @@ from tests.helpers.source import ROOT
 from tests.packages.tour import PAGES
 
 ALL_PAGES = ["README.md", *sorted(str(page.relative_to(ROOT)) for page in (ROOT / "docs").rglob("*.md"))]
-OF_EXTENSIONS = {"docs/collect.md": "local_dp", "docs/dataflow.md": "dataflow"}
+OF_EXTENSIONS = {
+    "docs/collect.md": "local_dp",
+    "docs/dataflow.md": "dataflow",
+    "docs/two_organisations.md": "two_organisations",
+}
 """The extension that the blocks of a page need."""
 WITH_CODE = [page for page in ALL_PAGES if blocks((ROOT / page).read_text())]
 
@@ -43,7 +47,8 @@ def run(command: list[str], folder: pathlib.Path) -> subprocess.CompletedProcess
     [
         pytest.param(
             name,
-            marks=[pytest.mark.long] * (name in PAGES) + [needs("local_dp")] * (name == "docs/collect.md"),
+            marks=[pytest.mark.long] * (name in PAGES)
+            + [needs(OF_EXTENSIONS[name]) for _ in [name] if name in OF_EXTENSIONS and "dataflow" not in name],
         )
         for name in WITH_CODE
     ],

@@ -306,6 +306,34 @@ def test_a_deleted_extension_takes_its_kind_of_job_with_it(
     assert name not in printed[1]
 
 
+@needs("two_organisations")
+def test_a_deleted_extension_takes_its_way_to_run_a_job_with_it(copy: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    (tmp_path / "rows.csv").write_text("customer\na\n")
+    (tmp_path / "job.yaml").write_text(JOB)
+    members = ", ".join(
+        f"{name}: {{address: '127.0.0.1:{port}'}}" for name, port in zip("abc", range(4001, 4004), strict=True)
+    )
+    (tmp_path / "together.yaml").write_text(f"{JOB}parties: {{members: {{{members}}}}}\n")
+    run = ("run", "together.yaml", "--output", "out", "--ledger", "book.sqlite")
+    with without("two_organisations", copy):
+        *refused, optioned, other, helped, printed = answers(
+            copy, tmp_path, run, ("plan", "together.yaml"), (*run, "--party", "a"),
+            ("plan", "job.yaml"), ("run", "--help"), ("schema",),
+        )  # fmt: skip
+    for code, out, message in refused:
+        assert (code, out) == (2, "")
+        assert ": parties: needs the extension 'two_organisations', which is not installed; install " in message
+    assert optioned[0] == 2
+    assert not (tmp_path / "out").exists()
+    assert not (tmp_path / "book.sqlite").exists()
+    assert other[0] == 0, "a job without the key has a plan"
+    assert "--party" not in helped[1]
+    defined, whole = json.loads(printed[1])["$defs"], job_schemas.schema()["$defs"]
+    assert "parties" in whole["Job"]["properties"]
+    assert "parties" not in defined["Job"]["properties"]
+    assert whole.keys() - defined.keys() == {"PartiesModel", "Member"}
+
+
 LEDGER = """
 import sys
 from dp_pipelines.extensions.local_dp import answers_ledger

@@ -19,6 +19,7 @@ from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs.cli import main
 from dp_pipelines.jobs.cli.account_commands import AccountCommands
 from dp_pipelines.jobs.cli.extension_command import Command
+from dp_pipelines.jobs.cli.job_runs import KeyedRun
 from dp_pipelines.jobs.outputs.extension_output import Output
 from dp_pipelines.jobs.runners.extension_runner import Runner
 from dp_pipelines.jobs.sources.extension_reader import Reader
@@ -60,7 +61,7 @@ def others(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.P
 
 def test_every_entry_of_the_table_offers_what_its_kind_needs_and_every_folder_has_one() -> None:
     kinds = {"command": Command, "stage_key": StageKey, "reader": Reader, "output": Output, "runner": Runner}
-    kinds |= {"job": JobKind, "account": AccountKind, "account_commands": AccountCommands}
+    kinds |= {"job": JobKind, "job_run": KeyedRun, "account": AccountKind, "account_commands": AccountCommands}
     for key, path in extensions.BUILT_IN.items():
         kind, _, name = key.partition(":")
         if extensions.has_folder(path.split(".")[2]):

@@ -65,10 +65,12 @@ def wanted(given: argparse.Namespace, file: CollectedFile | None) -> AskedAccoun
             raise _of_tables(name)
     if given.rule is not None:
         raise _of_tables("rule")
-    said = {name: getattr(given, name) for name in ("epsilon", "delta", "questions", "answers", "question_epsilon")}
+    said = {
+        name: getattr(given, name, None) for name in ("epsilon", "delta", "questions", "answers", "question_epsilon")
+    }
     said = {name: value for name, value in said.items() if value is not None}
     if file is None:
-        missing = [name for name in ("dataset", "epsilon", "questions") if getattr(given, name) is None]
+        missing = [name for name in ("dataset", "epsilon", "questions") if getattr(given, name, None) is None]
         if missing:
             raise RequestError(
                 field=f"--{missing[0]}",
@@ -82,7 +84,7 @@ def wanted(given: argparse.Namespace, file: CollectedFile | None) -> AskedAccoun
 
         askings = collected_request.askings_of(file, collected_request.stages_of(file))
         kind = askings[0].kind
-        if given.kind not in (None, kind):
+        if getattr(given, "kind", None) not in (None, kind):
             raise RequestError(
                 field="--kind",
                 message=f"must be {kind} for this job",
@@ -120,7 +122,7 @@ def raise_limits(given: argparse.Namespace, book: Ledger, name: str) -> str:
         RequestError: none is named, one would be lowered, or is wrong.
     """
     now = answers_ledger.account_of(book, name)
-    said = {field.name: getattr(given, field.name) for field in dataclasses.fields(AnswerLimits)}
+    said: dict[str, Any] = {f.name: getattr(given, f.name, None) for f in dataclasses.fields(AnswerLimits)}
     said = {field: value for field, value in said.items() if value is not None}
     if not said:
         options = ", ".join("--" + field.name.replace("_", "-") for field in dataclasses.fields(AnswerLimits))

@@ -61,11 +61,12 @@ An abandoned run never publishes. Its budget comes back only if everything it ha
 """
 
 
-def add(make: MakeParser) -> None:
+def add(make: MakeParser, *, options: bool = True) -> None:
     """Add the parsers of `ledger` and `runs`.
 
     Args:
         make: adds a command: name, help text, epilog.
+        options: whether they have the options that extensions add, which loads these.
     """
     top = make("ledger", "open accounts, and show and prove what was spent", TOP_EPILOG)
     below: Any = top.add_subparsers(dest="subcommand", metavar="COMMAND", parser_class=type(top))
@@ -81,7 +82,7 @@ def add(make: MakeParser) -> None:
         )
         return parser
 
-    others = account_commands.installed()
+    others = account_commands.installed() if options else []
     more = "".join(f"\n{each.init_help}" for each in others)
     init = sub("init", "create a ledger, or open an account in it", INIT_EPILOG.format(more=more))
     init.add_argument("--dataset", metavar="NAME", help="name of the account: `dataset` in job files")
