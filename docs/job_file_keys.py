@@ -145,7 +145,8 @@ def parts(schema: dict[str, Any]) -> list[Part]:
             look(held, f"{place}.{key}".removeprefix(".").replace(f"{COLLECTED}.", COLLECTED))
 
     add(schema["$defs"]["Job"], "Job", "")
-    add(schema["$defs"]["CollectedJob"], "CollectedJob", COLLECTED)
+    if "CollectedJob" in schema["$defs"]:
+        add(schema["$defs"]["CollectedJob"], "CollectedJob", COLLECTED)
     return list(found.values())
 
 

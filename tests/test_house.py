@@ -27,7 +27,7 @@ ORDER = (*LAYERS.split(), "")
 
 JOBS_ORDER = (
     *("spec", "terminal", "sql", "stores", "sources", "outputs", "request", "predict", "runners", "run"),
-    *("made_up", "session", "init", "collected", "parties", "beam_yaml", "cli"),
+    *("made_up", "session", "init", "beam_yaml", "cli"),
 )
 """The rooms of jobs/ from the bottom up, as in ORDER."""
 
@@ -62,7 +62,7 @@ KINDS_COMPARED = {
     "dp_pipelines.training.kernels.loops": "Numba compiles numbers, no objects",
     "dp_pipelines.training.federated.local_loops": "Numba compiles numbers, no objects",
     "dp_pipelines.extensions.sql_select.select_stages": "the tag of a stage, before its model is known",
-    "dp_pipelines.jobs.spec.collected_job": "the tag of a stage, before its model is known",
+    "dp_pipelines.extensions.local_dp.collected_job": "the tag of a stage, before its model is known",
     "dp_pipelines.jobs.spec.job_file": "the tag of a stage, before its model is known",
 }
 """Modules that compare a kind with one that they spell, each with the reason: what a kind does, its own object says."""
@@ -72,6 +72,9 @@ EXTENSIONS = "dp_pipelines.extensions"
 
 FACADE = {"dp_pipelines", "dp_pipelines.transforms"}
 """The two packages that offer all public names, those of extensions too, each loaded when it is first used."""
+
+FINDS_KINDS = {"dp_pipelines.ledger.account_kind"}
+"""Modules of the library that find what extensions add to it in the table of extensions. Jobs find the rest."""
 
 LATE = {("dp_pipelines", f"dp_pipelines.jobs.session.{name}") for name in ("session", "stored_release")}
 """What is named from below and loaded when somebody asks for it; a test sees that importing the library does not."""
@@ -172,6 +175,8 @@ def upward_imports(module: str, source: str, is_package: bool = False) -> Iterat
         if name.partition(".")[0] in ("transforms", "jobs"):
             yield f"{module}:{line} imports {name} under a bare name"
         if (module, name.rpartition(".")[0]) in LATE or (module, name) in LATE:
+            continue
+        if module in FINDS_KINDS and under(name, EXTENSIONS) and not extension_of(name):
             continue
         if any(under(name, package) for package in above):
             yield f"{module}:{line} imports {name}, which stands above it"
@@ -453,6 +458,12 @@ def test_an_import_of_an_extension_is_found(source: str) -> None:
     assert not list(imported_extensions("dp_pipelines.extensions.describe.write_page", source))
     assert not list(imported_extensions("dp_pipelines.jobs.cli.main", "from dp_pipelines.extensions import load"))
     assert list(upward_imports("dp_pipelines.release.draw", "from dp_pipelines.extensions import load"))
+    (finds,) = FINDS_KINDS
+    assert not list(upward_imports(finds, "from dp_pipelines.extensions import load"))
+    assert list(imported_extensions(finds, source))
+    assert list(imported_extensions("dp_pipelines.extensions.tune.command", source)), (
+        "nor does one extension import another"
+    )
 
 
 def test_kernels_know_only_errors_interrupts_numpy_and_pyarrow() -> None:

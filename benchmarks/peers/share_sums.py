@@ -1,7 +1,7 @@
 """Additive work on Shamir's shares by MPyC, three parties on this machine: a sum of numbers, or second moments of rows.
 
 In: `sum N` or `moments 0`, and MPyC's options (-M3). Out: JSON of party 0 on the last line. Holds: numbers lie in the field of
-2**61 - 1, as in `jobs.parties.secure_sum`. Run by .venv-secure-sums.
+2**61 - 1, as in `extensions.two_organisations.secure_sum`. Run by .venv-secure-sums.
 """
 
 import json

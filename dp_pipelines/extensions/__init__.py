@@ -3,8 +3,9 @@
 In: a kind of feature and a name. Out: the object that does it. Holds: nothing is imported before it is asked for; a built-in
 extension whose folder was deleted is not installed, and everything else works without it; no other distribution can replace a
 built-in name. Not covered: what the object must offer; the protocol of its kind says so: command (`jobs.cli.extension_command`),
-reader (`jobs.sources.extension_reader`), output (`jobs.outputs.extension_output`), option of `run`
-(`jobs.cli.run_option`), runner (`jobs.runners.extension_runner`).
+reader (`jobs.sources.extension_reader`), output (`jobs.outputs.extension_output`), runner (`jobs.runners.extension_runner`),
+option of `run` (`jobs.cli.run_option`), job (`jobs.spec.job_kinds`), job_run (`jobs.cli.job_runs`), account
+(`ledger.account_kind`), account_commands (`jobs.cli.account_commands`).
 """
 
 import importlib
@@ -20,10 +21,17 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 BUILT_IN = {
+    "account:answers_account_opened": "dp_pipelines.extensions.local_dp.answers_rules:ANSWERS",
+    "account:answers_limits_raised": "dp_pipelines.extensions.local_dp.answers_rules:ANSWERS",
+    "account:estimate_admitted": "dp_pipelines.extensions.local_dp.answers_rules:ANSWERS",
+    "account:people_asked": "dp_pipelines.extensions.local_dp.answers_rules:ANSWERS",
+    "account_commands:answers": "dp_pipelines.extensions.local_dp.account_options:ANSWERS",
     "command:check": "dp_pipelines.extensions.check.command:CHECK",
     "command:dataflow": "dp_pipelines.extensions.dataflow.command:DATAFLOW_JOB",
     "command:describe": "dp_pipelines.extensions.describe.command:DESCRIBE",
     "command:export": "dp_pipelines.extensions.export.command:EXPORT",
+    "job_run:parties": "dp_pipelines.extensions.two_organisations.job_run:PARTIES",
+    "job:collected": "dp_pipelines.extensions.local_dp.job_kind:COLLECTED",
     "output:delta": "dp_pipelines.extensions.lake.formats:DELTA_TABLES",
     "reader:avro": "dp_pipelines.extensions.lake.formats:AVRO",
     "reader:delta": "dp_pipelines.extensions.lake.formats:DELTA",

@@ -10,7 +10,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from dp_pipelines.accounting import renyi
-from dp_pipelines.ledger import answers_export, release_list, rules, units
+from dp_pipelines.ledger import release_list, rules, units
 from dp_pipelines.ledger.entries import FILTER, Account, Cost, PlanBlock, Run
 
 if TYPE_CHECKING:
@@ -81,8 +81,8 @@ def account_to_json(account: Account) -> dict[str, Any]:
 
 def run_to_json(ledger: "Ledger", run: Run) -> dict[str, Any]:
     """Return a run as `dp-pipelines runs --json` lists it."""
-    if run.account in ledger.state.answers:
-        return answers_export.run_to_json(run)
+    if run.account in ledger.state.others:
+        return ledger.state.others[run.account].run_to_json(run)
     block = ledger.state.plans[run.account, run.window, run.plan]
     return {
         "account": run.account,
@@ -105,6 +105,11 @@ def run_to_json(ledger: "Ledger", run: Run) -> dict[str, Any]:
     }
 
 
+def missing_to_json(ledger: "Ledger") -> dict[str, str]:
+    """Return the accounts whose rules are not installed, each with the reason."""
+    return {name: error.message for name, error in ledger.state.missing.items()}
+
+
 def tunings_to_json(ledger: "Ledger", account: str) -> list[dict[str, Any]]:
     """Return the looks at the raw rows of an account as JSON values."""
     return [vars(tuning) for tuning in ledger.state.tunings if tuning.account == account]
@@ -117,8 +122,9 @@ def to_json(ledger: "Ledger") -> dict[str, Any]:
         "head": {"seq": ledger.head.seq, "hash": ledger.head.hash},
         "chain": "hash = sha256 of the JSON list [1, seq, previous, kind, time, body], written as Python's json.dumps does",
         "accounts": [account_to_json(account) for account in ledger.state.accounts.values()],
-        "answers_accounts": [answers_export.account_to_json(account) for account in ledger.state.answers.values()],
+        "answers_accounts": [account.to_json() for account in ledger.state.others.values()],
         "runs": [run_to_json(ledger, run) for run in ledger.state.runs.values()],
+        **({"not_installed": missing_to_json(ledger)} if ledger.state.missing else {}),
         "tunings": [vars(tuning) for tuning in ledger.state.tunings],
         "events": [
             {
@@ -195,8 +201,8 @@ def spreadsheet_cell(text: Any) -> str:
 
 def spent(ledger: "Ledger", run_: Run) -> dict[str, Any]:
     """Return the manifest's entry about the ledger: the account so far, this run's round, the head of the chain."""
-    if run_.account in ledger.state.answers:
-        return answers_export.spent(ledger, run_)
+    if run_.account in ledger.state.others:
+        return ledger.state.others[run_.account].spent_json(ledger, run_)
     account = ledger.account(run_.account)
     block = ledger.block(run_.account, run_.window, run_.plan)
     return {

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from dp_pipelines.errors import LedgerError, RequestError
 from dp_pipelines.ledger import events, pins
+from dp_pipelines.ledger.account_kind import refuse_missing
 from dp_pipelines.ledger.anchor import Anchor, default_anchor
 from dp_pipelines.ledger.database import Database, Writer
 from dp_pipelines.ledger.events import Event, chained, check_chain
@@ -152,11 +153,13 @@ class Journal:
                 unchanged.
 
         Raises:
-            RequestError, LedgerError: as for `open`, but for that anchor and that note.
+            RequestError, LedgerError: as for `open`, but for that anchor and that note; or the rules of an account are not
+                installed.
         """
         journal = cls._found(url, anchor, clock)
         journal._load(needed=False)
         check(journal)
+        refuse_missing(journal.state, journal.shown)
         journal._write_anchor(anew=True)
         journal._remember()
         return journal
@@ -288,7 +291,7 @@ class Journal:
             self._events, self._state = [], None
             raise
 
-    def _write(self, step: Callable[["Adder"], None], *, charges: bool = True) -> None:
+    def write(self, step: Callable[["Adder"], None], *, charges: bool = True) -> None:
         """Catch up with other writers, add events, and remember the head.
 
         After a failure the state is read again before the next step.
@@ -297,6 +300,9 @@ class Journal:
             step: adds the events, or raises. It is called again if the server hung up before it heard of them all, and then
                 sees what others have written meanwhile.
             charges: whether the anchor must be there. Without it nothing new is begun, but what is charged may be finished.
+
+        Raises:
+            RequestError: the rules of an account are not installed.
         """
         unsure: Event | None = None
         while True:
@@ -307,6 +313,7 @@ class Journal:
                     # Nobody else writes now, nor will our lost connection: either its events are here, or they never will be.
                     written = unsure is not None and self._hash_of(unsure.seq) == unsure.hash
                     if not written:
+                        refuse_missing(self.state, self.shown)
                         adder = Adder(self, writer)
                         step(adder)
                 break

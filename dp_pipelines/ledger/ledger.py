@@ -17,11 +17,11 @@ from typing import Any
 from dp_pipelines import checks
 from dp_pipelines.accounting.mechanism_record import MechanismRecord
 from dp_pipelines.errors import BudgetError, LedgerError, RequestError
-from dp_pipelines.ledger import events, refusals, release_list, rules
-from dp_pipelines.ledger.answers_ledger import AnswersLedger
+from dp_pipelines.ledger import events, refusals, release_list, rules, sources
+from dp_pipelines.ledger.account_kind import OtherAccount
 from dp_pipelines.ledger.default_places import DEFAULT_NAME as DEFAULT_NAME
 from dp_pipelines.ledger.entries import RULES, TUNE, Account, Cost, EngineJob, PlanBlock, Run, Window, frozen_body
-from dp_pipelines.ledger.journal import Adder
+from dp_pipelines.ledger.journal import Adder, Journal
 from dp_pipelines.ledger.read_files import ReadFiles
 from dp_pipelines.ledger.refusals import refuse_other as refuse_other
 from dp_pipelines.planning.plan import Plan
@@ -47,7 +47,7 @@ class _TakenBack(Exception):
         self.run = run
 
 
-class Ledger(AnswersLedger):
+class Ledger(Journal):
     """An open ledger.
 
     Use `Ledger.create`, `Ledger.open` or `Ledger.open_or_create`.
@@ -64,9 +64,9 @@ class Ledger(AnswersLedger):
         """Return an account of rows.
 
         Raises:
-            RequestError: there is none with that name, or it is one of answers.
+            RequestError: there is none with that name, or it is of another kind.
         """
-        self.refuse_answers(name)
+        self.refuse_other_kind(name)
         if name not in self.state.accounts:
             known = ", ".join(self.state.accounts) or "none"
             raise RequestError(
@@ -75,6 +75,18 @@ class Ledger(AnswersLedger):
                 hint=f"open one with `dp-pipelines ledger init JOB --epsilon E --delta D`; existing accounts: {known}",
             )
         return self.state.accounts[name]
+
+    def refuse_other_kind(self, name: str) -> None:
+        """Refuse an account of another kind if one of tables is expected.
+
+        Raises:
+            RequestError: it is one, or its rules are not installed.
+        """
+        if name in self.state.others:
+            raise self.state.others[name].not_of_tables(self.shown)
+        if name in self.state.missing:
+            missing = self.state.missing[name]
+            raise RequestError(field=f"dataset {name!r}", message=missing.message, hint=missing.hint)
 
     def run(self, account: str, run_id: str) -> Run | None:
         """Return a run, or None."""
@@ -131,8 +143,8 @@ class Ledger(AnswersLedger):
         cap, order = rules.check_cap(rule, epsilon, delta)
 
         def step(add: Adder) -> None:
-            self.refuse_answers(name)
-            self._claim_new(name, patterns, files)
+            self.refuse_other_kind(name)
+            self.claim_new(name, patterns, files)
             body = {
                 "account": name,
                 "unit": list(unit),
@@ -147,8 +159,64 @@ class Ledger(AnswersLedger):
             }
             add(events.ACCOUNT_OPENED, body)
 
-        self._write(step)
+        self.write(step)
         return self.state.accounts[name]
+
+    def claim_source(self, name: str, source: str, files: Sequence[str] = ()) -> None:
+        """Register a pattern of files with an account of any kind, unless it already is.
+
+        Args:
+            name: the account's name.
+            source: the pattern, as `sources.absolute` returns it.
+            files: the files that match it now. For links, their targets are registered too.
+
+        Raises:
+            RequestError: the pattern, or one of the files, belongs to another account.
+        """
+        patterns = [source, *sources.behind_links(source, files)]
+        self.refuse_foreign(name, source, files)
+        if set(patterns) <= set(self._owner(name).sources):
+            return
+
+        def step(add: Adder) -> None:
+            self.refuse_foreign(name, source, files)
+            for one in patterns:
+                if one not in self._owner(name).sources:
+                    add(events.SOURCE_REGISTERED, {"account": name, "source": one})
+
+        self.write(step)
+
+    def refuse_foreign(self, name: str, source: str, files: Sequence[str] = ()) -> None:
+        """Refuse a pattern of files, or files, that belong to another account than the named one.
+
+        Raises:
+            RequestError: they do.
+        """
+        refusals.foreign(self.state.owners, name, source, files)
+
+    def _owner(self, name: str) -> Account | OtherAccount:
+        return self.state.others[name] if name in self.state.others else self.state.accounts[name]
+
+    def claim_new(self, name: str, patterns: Sequence[str], files: Sequence[str]) -> None:
+        """Claim the name of a new account, and check that neither it nor its files belong to another one.
+
+        Args:
+            name: of the account.
+            patterns: of its files.
+            files: the files that match them now.
+
+        Raises:
+            RequestError: one does.
+        """
+        if name in [other.name for other in self.state.owners]:
+            raise RequestError(
+                field=f"dataset {name!r}",
+                message=f"already has an account in the ledger {self.shown}",
+                hint="raise its cap with `dp-pipelines ledger raise`",
+            )
+        for pattern in patterns:
+            self.refuse_foreign(name, pattern, files)
+        self._anchor.claim(name)
 
     def raise_cap(self, name: str, *, epsilon: float, delta: float) -> Account:
         """Raise the cap. This is impossible under the rule `filter`, whose order depends on the cap.
@@ -173,7 +241,7 @@ class Ledger(AnswersLedger):
                 {"account": name, "epsilon": float(epsilon), "delta": float(delta), "cap": cap.to_json()},
             )
 
-        self._write(step)
+        self.write(step)
         return self.state.accounts[name]
 
     def admit(
@@ -274,7 +342,7 @@ class Ledger(AnswersLedger):
             raise _TakenBack(self.state.runs[account, run_id])
 
         try:
-            self._write(tried if trial else step)
+            self.write(tried if trial else step)
         except _TakenBack as found:
             return found.run
         return self.state.runs[account, run_id]
@@ -349,7 +417,7 @@ class Ledger(AnswersLedger):
             add.writer.keep(sha256, content)
             self._add_to(add, run, events.DRAW_FROZEN, {"attempt": attempt, "name": name, "sha256": sha256})
 
-        self._write(step, charges=False)
+        self.write(step, charges=False)
         return self.state.runs[run.account, run.run_id]
 
     def drawn(self, run: Run, name: str) -> bytes | None:
@@ -390,7 +458,7 @@ class Ledger(AnswersLedger):
                 add.writer.keep(digests[name], content)
             self._add_to(add, run, events.RUN_COMMITTED, {"attempt": attempt, "files": digests})
 
-        self._write(step, charges=False)
+        self.write(step, charges=False)
         return self.state.runs[run.account, run.run_id]
 
     def published(self, run: Run, folder: str) -> Run:
@@ -416,10 +484,10 @@ class Ledger(AnswersLedger):
                     message = "already has a release" if known.committed else "is already abandoned"
                 raise RequestError(field=f"run {run.run_id!r}", message=f"{message}, and cannot be abandoned")
             given_back = not known.drawn and all(attempt.destroyed for attempt in known.attempts)
-            given_back = given_back and run.account not in self.state.answers  # people have answered
+            given_back = given_back and run.account not in self.state.others  # such as: people have answered
             self._add_to(add, run, events.RUN_ABANDONED, {"given_back": given_back})
 
-        self._write(step, charges=False)
+        self.write(step, charges=False)
         return self.state.runs[run.account, run.run_id]
 
     def release(self, run: Run) -> dict[str, bytes]:
@@ -439,7 +507,7 @@ class Ledger(AnswersLedger):
         body |= {"grid": grid, "who": who, "sources": list(sources)}
         if command != TUNE:  # versions that know no other command read the rest, and mark releases all the same
             body["command"] = command
-        self._write(lambda add: add(events.DATA_TUNED, body))
+        self.write(lambda add: add(events.DATA_TUNED, body))
 
     def verify(self, *, accepted: bool = True) -> int:
         """Verify everything, including every stored byte, and return the number of events.
@@ -451,7 +519,7 @@ class Ledger(AnswersLedger):
         """
         again = type(self)(self._database, self._clock, self._pinned)
         again._load(needed=accepted)
-        stored = {sha for run in again.state.runs.values() for sha in (*run.files.values(), *run.drawn.values())}
+        stored = {sha for event in again.history for sha in _stored(event)}
         for _ in again._contents(sorted(stored)):
             pass
         self.refresh()
@@ -464,7 +532,7 @@ class Ledger(AnswersLedger):
             yield content
 
     def _follow(self, run: Run, kind: str, **body: Any) -> Run:
-        self._write(lambda add: self._add_to(add, run, kind, body), charges=False)
+        self.write(lambda add: self._add_to(add, run, kind, body), charges=False)
         return self.state.runs[run.account, run.run_id]
 
     def _add_to(self, add: Adder, run: Run, kind: str, body: dict[str, Any]) -> None:
@@ -479,3 +547,10 @@ class Ledger(AnswersLedger):
                 f"run {run.run_id!r}: was continued by another process in the meantime; nothing from this attempt is "
                 "published; run the same command again"
             ) from None
+
+
+def _stored(event: events.Event) -> list[str]:
+    """Return the digests of the contents that the ledger keeps with an event."""
+    if event.kind == events.DRAW_FROZEN:
+        return [str(event.content["sha256"])]
+    return [str(sha256) for sha256 in event.content["files"].values()] if event.kind == events.RUN_COMMITTED else []

@@ -13,7 +13,7 @@ from dp_pipelines.ledger import release_list, sources, units
 from dp_pipelines.ledger.entries import Account, PlanBlock, Run, Window
 
 if TYPE_CHECKING:
-    from dp_pipelines.ledger.answers import AnswersAccount
+    from dp_pipelines.ledger.account_kind import OtherAccount
     from dp_pipelines.ledger.state import State
 
 
@@ -115,12 +115,12 @@ def refuse_window(account: Account, window: str) -> None:
     )
 
 
-def _owns(account: "Account | AnswersAccount", source: str, files: Sequence[str]) -> bool:
+def _owns(account: "Account | OtherAccount", source: str, files: Sequence[str]) -> bool:
     """Return True if a pattern of files, or one of the files, is registered with an account."""
     return any(pattern == source or sources.first_match(pattern, files) for pattern in account.sources)
 
 
-def owner(accounts: "Iterable[Account | AnswersAccount]", source: str, files: Sequence[str]) -> str | None:
+def owner(accounts: "Iterable[Account | OtherAccount]", source: str, files: Sequence[str]) -> str | None:
     """Return the name of the account of rows with which a pattern, or one of these files, is registered; None if there is none.
 
     Args:
@@ -131,7 +131,7 @@ def owner(accounts: "Iterable[Account | AnswersAccount]", source: str, files: Se
     return next((each.name for each in accounts if isinstance(each, Account) and _owns(each, source, files)), None)
 
 
-def foreign(accounts: "Iterable[Account | AnswersAccount]", name: str, source: str, files: Sequence[str]) -> None:
+def foreign(accounts: "Iterable[Account | OtherAccount]", name: str, source: str, files: Sequence[str]) -> None:
     """Refuse a pattern of files, or files, that belong to another account than the named one.
 
     Raises:
@@ -142,7 +142,5 @@ def foreign(accounts: "Iterable[Account | AnswersAccount]", name: str, source: s
             raise RequestError(
                 field=f"source {source!r}",
                 message=f"belongs to the account {other.name!r}; under two accounts the same people would be charged separately",
-                hint=f"write dataset: {other.name}"
-                if isinstance(other, Account)
-                else "its rows are reports of devices, which only a job of collected stages reads",
+                hint=f"write dataset: {other.name}" if isinstance(other, Account) else other.file_hint,
             )

@@ -7,12 +7,12 @@ refused, no matter who wrote it, and with Python's -O too: nothing here rests on
 """
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from dp_pipelines.errors import LedgerError
+from dp_pipelines.errors import LedgerError, RequestError
 from dp_pipelines.ledger import events
-from dp_pipelines.ledger.answers import AnswerLimits, AnswersAccount, Asking
+from dp_pipelines.ledger.account_kind import OtherAccount, rules_of
 from dp_pipelines.ledger.entries import (
     CHECK,
     FILTER,
@@ -39,7 +39,10 @@ class State:
         self.ledger = ""
         self.anchor = ""
         self.accounts: dict[str, Account] = {}
-        self.answers: dict[str, AnswersAccount] = {}
+        self.others: dict[str, OtherAccount] = {}
+        """The accounts of kinds that extensions add."""
+        self.missing: dict[str, RequestError] = {}
+        """The accounts whose rules are not installed, with the reason. Their events are not applied."""
         self.plans: dict[tuple[str, str, str], PlanBlock] = {}
         self.runs: dict[tuple[str, str], Run] = {}
         self.tunings: list[Tuning] = []
@@ -67,19 +70,32 @@ class State:
             events.RUN_PUBLISHED: self._published,
             events.RUN_ABANDONED: self._abandoned,
             events.DATA_TUNED: self._tuned,
-            events.ANSWERS_OPENED: self._answers_opened,
-            events.ANSWERS_RAISED: self._answers_raised,
-            events.PEOPLE_ASKED: self._asked,
-            events.ESTIMATE_ADMITTED: self._estimated,
         }
         try:
-            _need((self.last is None) == (event.kind == events.LEDGER_CREATED))
-            steps[event.kind](event.content, event.time)
+            need((self.last is None) == (event.kind == events.LEDGER_CREATED))
+            name = event.content.get("account")
+            if event.kind not in steps:
+                self._apply_other(event, str(name))
+            elif name not in self.missing or event.kind == events.DATA_TUNED:
+                steps[event.kind](event.content, event.time)
         except (LookupError, ValueError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
             raise LedgerError(
                 f"ledger: event {event.seq} ({event.kind}) is impossible here; some other program has written to the ledger"
             ) from error
         self.last = event
+
+    def _apply_other(self, event: Event, name: str) -> None:
+        """Apply an event of an account of another kind, or note that its rules are not installed."""
+        if name in self.missing:
+            return
+        try:
+            rules = rules_of(event.kind)
+        except RequestError as error:
+            need(name not in self.accounts)
+            self.missing[name] = error
+            self.others.pop(name, None)
+            return
+        rules.apply(self, event)
 
     def __eq__(self, other: object) -> bool:
         """Return True if both have the same accounts, plans, runs and last event."""
@@ -92,17 +108,17 @@ class State:
         return (run for run in self.runs.values() if run.account == account)
 
     @property
-    def owners(self) -> list[Account | AnswersAccount]:
-        """Return all accounts, of rows and of answers: no two share a name or a file."""
-        return [*self.accounts.values(), *self.answers.values()]
+    def owners(self) -> list[Account | OtherAccount]:
+        """Return all accounts: no two share a name or a file."""
+        return [*self.accounts.values(), *self.others.values()]
 
     def _created(self, body: dict[str, Any], time: str) -> None:
         self.ledger, self.anchor = str(body["ledger"]), str(body["anchor"])
-        _need(self.ledger != "")
+        need(self.ledger != "")
 
     def _opened(self, body: dict[str, Any], time: str) -> None:
-        self._need_new(body)
-        _need(body["rule"] in RULES)
+        self.need_new(body)
+        need(body["rule"] in RULES)
         self.accounts[body["account"]] = Account(
             name=str(body["account"]),
             unit=tuple(body["unit"]),
@@ -119,70 +135,32 @@ class State:
     def _raised(self, body: dict[str, Any], time: str) -> None:
         account = self.accounts[body["account"]]
         cap = Cost.from_json(body["cap"])
-        _need(account.rule == RESERVED)
-        _need(account.cap.within(cap))
+        need(account.rule == RESERVED)
+        need(account.cap.within(cap))
         self._keep(account, epsilon=float(body["epsilon"]), delta=float(body["delta"]), cap=cap)
 
     def _registered(self, body: dict[str, Any], time: str) -> None:
-        _need(not any(body["source"] in other.sources for other in self.owners))
+        need(not any(body["source"] in other.sources for other in self.owners))
         (account,) = (owner for owner in self.owners if owner.name == body["account"])
         sources = (*account.sources, str(body["source"]))
         if isinstance(account, Account):
             self._keep(account, sources=sources)
         else:
-            self.answers[account.name] = dataclasses.replace(account, sources=sources)
+            self.others[account.name] = account.with_sources(sources)
 
-    def _answers_opened(self, body: dict[str, Any], time: str) -> None:
-        self._need_new(body)
-        name, kind, limits = str(body["account"]), str(body["kind"]), AnswerLimits(**body["limits"])
-        limits.check(kind)
-        self.answers[name] = AnswersAccount(name=name, kind=kind, limits=limits, sources=tuple(body["sources"]))
-
-    def _answers_raised(self, body: dict[str, Any], time: str) -> None:
-        account, limits = self.answers[body["account"]], AnswerLimits(**body["limits"])
-        limits.check(account.kind)
-        _need(account.limits.within(limits))
-        self.answers[account.name] = dataclasses.replace(account, limits=limits)
-
-    def _asked(self, body: dict[str, Any], time: str) -> None:
-        account, asking = self.answers[body["account"]], Asking.from_json(body["asking"])
-        _need(account.cost_of(asking) == Cost.from_json(body["cost"]))
-        self.answers[account.name] = account.charged(asking)
-
-    def _estimated(self, body: dict[str, Any], time: str) -> None:
-        account, key = self.answers[body["account"]], (str(body["account"]), str(body["run_id"]))
-        _need(key not in self.runs or self.runs[key].state == "abandoned")
-        _need(len(body["askings"]) > 0)
-        _need(all(account.asked[asking_key].answers >= answers for asking_key, answers in body["askings"].items()))
-        number = account.estimates + 1
-        self.answers[account.name] = dataclasses.replace(account, estimates=number)
-        self.runs.pop(key, None)
-        self.runs[key] = Run(
-            account=key[0],
-            run_id=key[1],
-            window="",
-            plan=str(body["asked"]),
-            content=str(body["content"]),
-            params=dict(body["params"]),
-            round=number,
-            cost=Cost(),
-            times={"reserved": time},
-            looks=len(self.tunings),
-        )
-
-    def _need_new(self, body: dict[str, Any]) -> None:
+    def need_new(self, body: Mapping[str, Any]) -> None:
         """Require that the name and the sources of a new account belong to no other one."""
-        _need(body["account"] not in [other.name for other in self.owners])
-        _need(not {source for other in self.owners for source in other.sources} & set(body["sources"]))
+        need(body["account"] not in [other.name for other in self.owners])
+        need(not {source for other in self.owners for source in other.sources} & set(body["sources"]))
 
     def _frozen(self, body: dict[str, Any], time: str) -> None:
         account = self.accounts[body["account"]]
         key = (account.name, str(body["window"]), str(body["asked"]))
-        _need(key not in self.plans)
-        _need((body["window"] == "") == (account.window is None))
-        _need(body["runs"] >= 1)
+        need(key not in self.plans)
+        need((body["window"] == "") == (account.window is None))
+        need(body["runs"] >= 1)
         cost = Cost.from_json(body["cost"])
-        _need(account.rule == RESERVED or cost == Cost())
+        need(account.rule == RESERVED or cost == Cost())
         self._charge(account, key[1], cost)
         self.plans[key] = PlanBlock(
             account=account.name,
@@ -197,20 +175,18 @@ class State:
 
     def _reserved(self, body: dict[str, Any], time: str) -> None:
         account = self.accounts[body["account"]]
-        key = (account.name, str(body["run_id"]))
-        _need(key not in self.runs or self.runs[key].state == "abandoned")
+        run_id = str(body["run_id"])
         block = self.plans[account.name, body["window"], body["asked"]]
         number = int(body["round"])
-        _need(1 <= number <= block.runs)
-        _need(number not in block.rounds)
+        need(1 <= number <= block.runs)
+        need(number not in block.rounds)
         cost = Cost.from_json(body["cost"])
-        _need(account.rule == FILTER or cost == Cost())
+        need(account.rule == FILTER or cost == Cost())
         self._charge(account, block.window, cost)
-        block.rounds[number] = key[1]
-        self.runs.pop(key, None)  # an abandoned run that is asked for again is a new one, admitted now
-        self.runs[key] = Run(
+        block.rounds[number] = run_id
+        run = Run(
             account=account.name,
-            run_id=key[1],
+            run_id=run_id,
             window=block.window,
             plan=block.asked,
             content=str(body["content"]),
@@ -224,85 +200,97 @@ class State:
             stages={str(name): tuple(map(str, metrics)) for name, metrics in dict(body.get("stages", {})).items()},
             read=ReadFiles.from_json(body["read"]) if "read" in body else None,
         )
+        self.admit(run)
+
+    def admit(self, run: Run) -> None:
+        """Add a run. Its id belongs to no other run, or to one that was abandoned.
+
+        Raises:
+            ValueError: it does not.
+        """
+        key = (run.account, run.run_id)
+        need(key not in self.runs or self.runs[key].state == "abandoned")
+        self.runs.pop(key, None)  # an abandoned run that is asked for again is a new one, admitted now
+        self.runs[key] = run
 
     def _started(self, body: dict[str, Any], time: str) -> None:
         run = self._run(body)
-        _need(run.state in ("reserved", "started", "staged"))
-        _need(body["admitted"] == [run.plan, run.content, run.round])
+        need(run.state in ("reserved", "started", "staged"))
+        need(body["admitted"] == [run.plan, run.content, run.round])
         # A driver that begins an attempt has first made sure that nothing of an earlier one can still be seen.
-        _need(all(attempt.ended for attempt in run.attempts))
+        need(all(attempt.ended for attempt in run.attempts))
         attempt = Attempt(name=str(body["attempt"]), staging=str(body["staging"]), where=dict(body["where"]))
-        _need(attempt.name not in [other.name for other in run.attempts])
+        need(attempt.name not in [other.name for other in run.attempts])
         self._change(run, time, state="started", attempts=(*run.attempts, attempt))
 
     def _submitted(self, body: dict[str, Any], time: str) -> None:
         run = self._run(body)
-        _need(run.state == "started")
+        need(run.state == "started")
         attempt = self._current(run, body)
         fields = {name: str(body[name]) for name in ("name", "runner", "endpoint", "job")}
         job, known = EngineJob(**fields), {job.name: job for job in attempt.jobs}
-        _need(job.name != "" and job.runner != "")
+        need(job.name != "" and job.runner != "")
         # Written twice: before the engine gets it, and when the engine has named it.
-        _need(job.name not in known or known[job.name] == dataclasses.replace(job, job="") != job)
+        need(job.name not in known or known[job.name] == dataclasses.replace(job, job="") != job)
         jobs = tuple({**known, job.name: job}.values())
         attempts = (*run.attempts[:-1], dataclasses.replace(attempt, jobs=jobs))
         self._change(run, time, state="started", attempts=attempts)
 
     def _ended(self, body: dict[str, Any], time: str) -> None:
         run = self._run(body)
-        _need(run.state in ("started", "staged"))
+        need(run.state in ("started", "staged"))
         attempt = self._current(run, body)
         ended = dataclasses.replace(attempt, ended=str(body["how"]), destroyed=bool(body["destroyed"]))
-        _need(ended.ended != "")
+        need(ended.ended != "")
         self._change(run, time, state="reserved", attempts=(*run.attempts[:-1], ended))
 
     def _drawn(self, body: dict[str, Any], time: str) -> None:
         run = self._run(body)
-        _need(run.state == "started")
+        need(run.state == "started")
         self._current(run, body)
-        _need(body["name"] not in run.drawn)
+        need(body["name"] not in run.drawn)
         drawn = {**run.drawn, str(body["name"]): str(body["sha256"])}
         self._change(run, time, state="started", drawn=drawn)
 
     def _staged(self, body: dict[str, Any], time: str) -> None:
         run = self._run(body)
-        _need(run.state == "started")
+        need(run.state == "started")
         staged = dataclasses.replace(self._current(run, body), staged=dict(body["files"]))
         self._change(run, time, state="staged", attempts=(*run.attempts[:-1], staged))
 
     def _committed(self, body: dict[str, Any], time: str) -> None:
         run = self._run(body)
-        _need(run.state == "staged")
+        need(run.state == "staged")
         attempt = self._current(run, body)
         files = dict(body["files"])
-        _need(set(attempt.staged) <= set(files))
+        need(set(attempt.staged) <= set(files))
         done = dataclasses.replace(attempt, ended="committed")
         self._change(run, time, state="committed", attempts=(*run.attempts[:-1], done), files=files)
 
     def _published(self, body: dict[str, Any], time: str) -> None:
         run = self._run(body)
-        _need(run.committed)
+        need(run.committed)
         folders = dict.fromkeys([*run.folders, str(body["folder"])])
         self._change(run, time, state="published", folders=tuple(folders))
 
     def _abandoned(self, body: dict[str, Any], time: str) -> None:
         run = self._run(body)
-        _need(run.state == "reserved")
+        need(run.state == "reserved")
         given_back = bool(body["given_back"])
         if given_back:
-            _need(not run.drawn)
-            _need(all(attempt.destroyed for attempt in run.attempts))
-            account = self.accounts[run.account]  # one of tables: what people have answered is never given back
+            need(not run.drawn)
+            need(all(attempt.destroyed for attempt in run.attempts))
+            account = self.accounts[run.account]  # one of tables: no other kind gives anything back
             account.spent[run.window] = account.spent.get(run.window, Cost()) - run.cost
             del self.plans[run.account, run.window, run.plan].rounds[run.round]
         self._change(run, time, state="abandoned", given_back=given_back)
 
     def _tuned(self, body: dict[str, Any], time: str) -> None:
         fields = {name: str(body[name]) for name in ("account", "stage", "content", "grid", "who")}
-        _need(body["configurations"] >= 1)
+        need(body["configurations"] >= 1)
         patterns = tuple(str(pattern) for pattern in body.get("sources", ()))
         command = str(body.get("command", TUNE))
-        _need(command in (TUNE, CHECK))
+        need(command in (TUNE, CHECK))
         configurations = int(body["configurations"])
         self.tunings.append(
             Tuning(**fields, configurations=configurations, time=time, sources=patterns, command=command)
@@ -313,13 +301,13 @@ class State:
 
     def _current(self, run: Run, body: dict[str, Any]) -> Attempt:
         attempt = run.attempts[-1]
-        _need(attempt.name == body["attempt"])
-        _need(not attempt.ended)
+        need(attempt.name == body["attempt"])
+        need(not attempt.ended)
         return attempt
 
     def _charge(self, account: Account, window: str, cost: Cost) -> None:
         spent = account.spent.get(window, Cost()) + cost
-        _need(spent.within(account.cap))
+        need(spent.within(account.cap))
         account.spent[window] = spent
 
     def _keep(self, account: Account, **changes: Any) -> None:
@@ -330,7 +318,7 @@ class State:
         self.runs[run.account, run.run_id] = dataclasses.replace(run, times=times, **changes)
 
 
-def _need(condition: bool) -> None:
+def need(condition: bool) -> None:
     """Require a condition without which an event cannot have happened."""
     if not condition:
         raise ValueError

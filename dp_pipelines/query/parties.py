@@ -2,7 +2,7 @@
 
 In: names that a job declares. Out: a frozen description, and refusals of queries that parties cannot release. Holds: each
 organisation releases a noisy table of its own rows, of which only the sum is opened (docs/proofs/parties.md). Not covered: how
-tables are added (`jobs.parties`); that the promise about people is kept.
+tables are added (`extensions.two_organisations`); that the promise about people is kept.
 """
 
 import dataclasses

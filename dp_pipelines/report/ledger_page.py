@@ -32,7 +32,11 @@ STATES = {
     "abandoned": "given up",
 }
 
-ADMITTED = (events.RUN_RESERVED, events.ESTIMATE_ADMITTED)
+ANSWERS_OPENED, ANSWERS_RAISED = "answers_account_opened", "answers_limits_raised"
+PEOPLE_ASKED, ESTIMATE_ADMITTED = "people_asked", "estimate_admitted"
+"""Kinds of events of accounts of answers, as an export has them."""
+
+ADMITTED = (events.RUN_RESERVED, ESTIMATE_ADMITTED)
 """Events that admit a run."""
 
 CHECK = f"""import hashlib, html, json, re, sys
@@ -151,7 +155,7 @@ def _answers_account(given: Mapping[str, Any]) -> dict[str, Any]:
     """An account, for the page.
 
     Args:
-        given: what `answers_export.account_to_json` gave; any part of it may be missing.
+        given: an account of answers as an export of the ledger has it; any part of it may be missing.
     """
     questions = mapping(given.get("questions"))
     budget = {name: given.get(name) for name in ("cap", "spent", "left")}
@@ -270,7 +274,7 @@ def _asked(chain: Sequence[Mapping[str, Any]], bodies: Sequence[Mapping[str, Any
             "delta": cost_number(units.delta_of(_cost(body.get("cost"))[1])),
         }
         for event, body in zip(chain, bodies, strict=True)
-        if event.get("kind") == events.PEOPLE_ASKED
+        if event.get("kind") == PEOPLE_ASKED
     ]
 
 
@@ -368,9 +372,9 @@ def _what(kind: str, body: Mapping[str, Any]) -> str:
         events.RUN_COMMITTED: f"{files} files",
         events.RUN_PUBLISHED: text(body.get("folder")),
         events.RUN_ABANDONED: "budget given back" if body.get("given_back") else "charge stays",
-        events.ANSWERS_OPENED: f"kind {text(body.get('kind'))}; {_limits_in_words(mapping(body.get('limits')))}",
-        events.ANSWERS_RAISED: f"limits now {_limits_in_words(mapping(body.get('limits')))}",
-        events.PEOPLE_ASKED: _asking_in_words(mapping(body.get("asking"))),
-        events.ESTIMATE_ADMITTED: "estimates from answers",
+        ANSWERS_OPENED: f"kind {text(body.get('kind'))}; {_limits_in_words(mapping(body.get('limits')))}",
+        ANSWERS_RAISED: f"limits now {_limits_in_words(mapping(body.get('limits')))}",
+        PEOPLE_ASKED: _asking_in_words(mapping(body.get("asking"))),
+        ESTIMATE_ADMITTED: "estimates from answers",
         events.DATA_TUNED: f"stage {text(body.get('stage'))}, looked at the raw rows; nothing charged, nothing covered",
     }.get(kind, "")

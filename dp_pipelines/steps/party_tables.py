@@ -2,7 +2,7 @@
 
 In: exact totals of one party's rows, or opened sums. Out: integers on the lattice of the release with a whole draw of noise
 each; a released table. Holds: what `noisy` gives is a release of the party's own rows, and the plan's records are about it; the
-rest reads no row and draws nothing (docs/proofs/parties.md). Not covered: how tables are added (`jobs.parties`).
+rest reads no row and draws nothing (docs/proofs/parties.md). Not covered: how tables are added (`extensions.two_organisations`).
 """
 
 from collections.abc import Mapping

@@ -17,16 +17,16 @@ from rich.markup import escape
 
 from dp_pipelines import checks
 from dp_pipelines.errors import RequestError
-from dp_pipelines.jobs.cli import answers_commands, shown_ledger
+from dp_pipelines.jobs.cli import account_commands, shown_ledger
+from dp_pipelines.jobs.cli.account_commands import AccountCommands, NewAccount
 from dp_pipelines.jobs.cli.shown_ledger import shown
 from dp_pipelines.jobs.run import ledgered_run, witnesses
 from dp_pipelines.jobs.runners import orphaned_jobs, processes
-from dp_pipelines.jobs.spec import collected_job, job_file
-from dp_pipelines.jobs.spec.collected_job import CollectedFile
-from dp_pipelines.jobs.spec.content import is_collected
+from dp_pipelines.jobs.spec import job_file, job_kinds
 from dp_pipelines.jobs.spec.job_file import Job, JobFile
+from dp_pipelines.jobs.spec.job_kinds import OtherJobFile
 from dp_pipelines.jobs.terminal import output, summary
-from dp_pipelines.ledger import answers_export, default_places, export, release_list, sources
+from dp_pipelines.ledger import default_places, export, release_list, sources
 from dp_pipelines.ledger.database import Database
 from dp_pipelines.ledger.entries import FILTER, Account, EngineJob, Run, Window
 from dp_pipelines.ledger.ledger import DEFAULT_NAME, Ledger
@@ -73,8 +73,8 @@ def runs(given: argparse.Namespace) -> None:
     if given.abandon is not None:
         given_up = ledgered_run.abandon(book, _one(chosen, given.abandon, book), _stop)
         stays = "its charge stays, because nothing proves that its staged files were destroyed unseen"
-        if given_up.account in book.state.answers:
-            stays = "its questions stay charged, because people have answered them"
+        if given_up.account in book.state.others:
+            stays = book.state.others[given_up.account].charge_stays
         said = _given_back(book, given_up) if given_up.given_back else stays
         print(f"abandoned {given_up.run_id}; {said}")
         return
@@ -152,14 +152,15 @@ def _one(chosen: Sequence[Run], run_id: str, book: Ledger) -> Run:
 def _init(given: argparse.Namespace) -> None:
     file = _loaded(given)
     url = _url(given, file)
-    asked = _tables_account(given, file) if given.kind is None and not isinstance(file, CollectedFile) else None
-    of_answers = None
-    if given.kind is not None and isinstance(file, JobFile):
-        raise RequestError(field="--kind", message="is for jobs of collected stages, and this is none", hint="drop it")
-    if not isinstance(file, JobFile) and (given.kind is not None or file is not None):
-        of_answers = answers_commands.wanted(given, file)
+    commands = _other_commands(given, file)
+    new: TablesAccount | NewAccount | None
+    if commands is not None:
+        new = commands.new_account(given, file)
+    else:
+        assert file is None or isinstance(file, JobFile)  # the job of another kind charges an account of its kind
+        new = _tables_account(given, file)
     there = Ledger.exists(url, patience=_patience())
-    if asked is None and of_answers is None and there:
+    if new is None and there:
         raise RequestError(
             field=f"ledger {Database(url).shown}",
             message="already exists",
@@ -176,12 +177,11 @@ def _init(given: argparse.Namespace) -> None:
                 raise
             message = "is fixed when a ledger is created, and this ledger has a different one"
             raise RequestError(field="--anchor", message=message, hint="leave it out") from None
-    wanted = asked or of_answers
-    if wanted is None:
+    if new is None:
         return
-    files = [name for pattern in wanted.patterns for name in sources.matching(pattern)]
-    print(wanted.open(book, files))
-    here = default_places.AccountPlace(account=wanted.name, ledger=book.state.ledger, shown=book.shown)
+    files = [name for pattern in new.patterns for name in sources.matching(pattern)]
+    print(new.open(book, files))
+    here = default_places.AccountPlace(account=new.name, ledger=book.state.ledger, shown=book.shown)
     for warning in default_places.charged_before(here, files, "--ledger"):
         output.note(f"note: {warning}")
 
@@ -205,13 +205,36 @@ class TablesAccount:
         return f"opened the account {account.name!r}: {_both(account)} for each {visible(account.words)}, rule {account.rule}"
 
 
+def _other_commands(given: argparse.Namespace, file: JobFile | OtherJobFile | None) -> AccountCommands | None:
+    """Return the commands of the account that a job or `--kind` names; None: it is one of tables."""
+    kind = getattr(given, "kind", None)
+    return next(
+        (
+            each
+            for each in account_commands.installed()
+            if kind in each.kinds or (file is not None and each.is_charged_by(file))
+        ),
+        None,
+    )
+
+
+def _refuse_options_of_others(given: argparse.Namespace) -> None:
+    """Refuse options of accounts of other kinds for one of tables.
+
+    Raises:
+        RequestError: one is given.
+    """
+    for commands in account_commands.installed():
+        commands.refuse_options(given)
+
+
 def _tables_account(given: argparse.Namespace, file: JobFile | None) -> TablesAccount | None:
     """The account that options and job say; None where they say none, and only a ledger is made.
 
     Raises:
         RequestError: they say half of one, or one that cannot be. A mistake is told before a ledger is created.
     """
-    answers_commands.refuse_options(given)
+    _refuse_options_of_others(given)
     job = file.job if file is not None else None
     dataset = given.dataset or (job.dataset if job is not None else None)
     unit = given.unit or (list(job.unit) if job is not None else None)
@@ -262,10 +285,13 @@ def _raise(given: argparse.Namespace) -> None:
     dataset = given.dataset or (file.job.dataset if file is not None else None)
     if dataset is None:
         raise RequestError(field="--dataset", message="is required", hint="add it, or name a job file")
-    if isinstance(file, CollectedFile) or (file is None and dataset in book.state.answers):
-        print(answers_commands.raise_limits(given, book, dataset))
+    commands = _other_commands(given, file) or next(
+        (each for each in account_commands.installed() if file is None and each.owns(book, dataset)), None
+    )
+    if commands is not None:
+        print(commands.raise_limits(given, book, dataset))
         return
-    answers_commands.refuse_options(given)
+    _refuse_options_of_others(given)
     if given.epsilon is None and given.delta is None:
         raise RequestError(field="--epsilon", message="or --delta is required", hint="add the new cap to the command")
     now = book.account(dataset)
@@ -287,16 +313,17 @@ def _show(given: argparse.Namespace) -> None:
     if given.csv:
         sys.stdout.write(shown_ledger.to_csv(book))
         return
-    answers = [answers_export.account_to_json(account) for account in book.state.answers.values()]
+    answers = [account.to_json() for account in book.state.others.values()]
     if given.json:
         head = {"seq": book.head.seq, "hash": book.head.hash}
         tunings = [vars(tuning) for tuning in book.state.tunings]
         told = {"ledger": book.state.ledger, "head": head, "accounts": _accounts(book), "answers_accounts": answers}
-        print(summary.as_json({**told, "tunings": tunings}))
+        missing = {"not_installed": export.missing_to_json(book)} if book.state.missing else {}
+        print(summary.as_json({**told, **missing, "tunings": tunings}))
         return
     out = summary.console(sys.stdout)
     looked_at = sorted({tuning.account for tuning in book.state.tunings} - set(book.state.accounts))
-    names = [*book.state.accounts, *book.state.answers, *looked_at]
+    names = [*book.state.accounts, *book.state.others, *book.state.missing, *looked_at]
     wanted = names if file is None else [file.job.dataset]
     out.print(f"ledger   {shown(book.shown)} · {book.head.seq} events · head {book.head.hash[:16]}")
     for name, account in book.state.accounts.items():
@@ -304,16 +331,21 @@ def _show(given: argparse.Namespace) -> None:
             continue
         out.print()
         shown_ledger.show_account(book, account, out)
-    for answered in answers:
-        if answered["account"] not in wanted:
+    for name, other in book.state.others.items():
+        if name not in wanted:
             continue
+        commands = next((each for each in account_commands.installed() if each.owns(book, name)), None)
+        heading, *lines = ["of another kind"] if commands is None else commands.lines(other.to_json())
         out.print()
-        out.print(
-            f"[bold]{shown(answered['account'])}[/bold] · kind {answered['kind']} · neighbours: {answered['neighbours']}"
-        )
-        for line in answers_commands.lines_of(answered):
+        out.print(f"[bold]{shown(name)}[/bold] · {escape(heading)}")
+        for line in lines:
             out.print(f"  {escape(line)}", soft_wrap=True)
-    opened = {*book.state.accounts, *book.state.answers}
+    for name, error in book.state.missing.items():
+        if name in wanted:
+            out.print()
+            words = f"{error.message}; nothing can be added to this ledger"
+            out.print(f"[bold]{shown(name)}[/bold] · {escape(words)}", soft_wrap=True)
+    opened = {*book.state.accounts, *book.state.others, *book.state.missing}
     for name in looked_at if file is None else sorted({*wanted} - opened):
         out.print()
         out.print(f"[bold]{shown(name)}[/bold] · no account yet")
@@ -396,17 +428,18 @@ def _export(given: argparse.Namespace) -> None:
         write_whole(pathlib.Path(given.output), text.encode())
 
 
-def _opened(given: argparse.Namespace) -> tuple[JobFile | CollectedFile | None, Ledger]:
+def _opened(given: argparse.Namespace) -> tuple[JobFile | OtherJobFile | None, Ledger]:
     file = _loaded(given)
     return file, Ledger.open(_url(given, file), anchor=given.anchor, patience=_patience())
 
 
-def _loaded(given: argparse.Namespace) -> JobFile | CollectedFile | None:
-    """The job that the command names, of either sort."""
+def _loaded(given: argparse.Namespace) -> JobFile | OtherJobFile | None:
+    """Return the job that the command names, of any kind."""
     if given.job is None:
         return None
     content, path = job_file.content_of(given.job), pathlib.Path(given.job)
-    return collected_job.checked(content, path) if is_collected(content) else job_file.checked(content, path)
+    kind = job_kinds.of(content)
+    return job_file.checked(content, path) if kind is None else kind.read(content, path)
 
 
 def _patience() -> Patience:
@@ -414,7 +447,7 @@ def _patience() -> Patience:
     return Patience(A_MINUTE, lambda text: output.note(f"note: {text}"))
 
 
-def _url(given: argparse.Namespace, file: JobFile | CollectedFile | None) -> str:
+def _url(given: argparse.Namespace, file: JobFile | OtherJobFile | None) -> str:
     if given.ledger is not None:
         return str(given.ledger)
     return default_places.beside(file.path) if file is not None else DEFAULT_NAME

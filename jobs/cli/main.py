@@ -75,14 +75,20 @@ OPTIONS = {
 }
 """The commands of the core, in the order of the help, each with the module of `arguments` that adds its parser."""
 
+WITH_OPTIONS = ("run_arguments", "ledger_arguments")
+"""Modules of commands to which extensions add options."""
 
-def parser(added: Mapping[str, Command] | None = None, only: str | None = None) -> CommandParser:
+
+def parser(
+    added: Mapping[str, Command] | None = None, only: str | None = None, *, options: bool = True
+) -> CommandParser:
     """Return the parser of all commands and their options.
 
     Args:
         added: commands of extensions by name; left out, those of all installed built-in extensions.
         only: the command of the core that a command line names first. Others are left out, since to make their options takes
             longer than to parse its own.
+        options: whether commands of the core have the options that extensions add, which loads these.
     """
     added = extension_command.all_of(extensions.built_in(extension_command.KIND)) if added is None else added
     layout = argparse.RawDescriptionHelpFormatter
@@ -107,7 +113,8 @@ def parser(added: Mapping[str, Command] | None = None, only: str | None = None) 
         return made
 
     for module in dict.fromkeys(OPTIONS.values()) if only is None else [OPTIONS[only]]:
-        importlib.import_module(f"dp_pipelines.jobs.cli.arguments.{module}").add(command)
+        more = {"options": options} if module in WITH_OPTIONS else {}
+        importlib.import_module(f"dp_pipelines.jobs.cli.arguments.{module}").add(command, **more)
     for extension in added.values():
         extension.add(command)
     return top
@@ -172,11 +179,17 @@ def _called(arguments: list[str], *, as_command: bool) -> int:
     }
     added = extension_command.asked_for(arguments, core)
     commands = core | {name: command.run for name, command in added.items()}
-    top = parser(added, only=arguments[0] if arguments and arguments[0] in core else None)
+    needs_help = not {"-h", "--help"}.isdisjoint(arguments)
+    only = arguments[0] if arguments and arguments[0] in core else None
+    top = parser(added, only, options=needs_help)
     with output.printing():  # help
         top.refuse_misspelt(arguments)
         given, rest = top.parse_known_args(arguments)
-    given.as_command = as_command
+        had_rest = bool(rest)
+        if had_rest and not needs_help:  # an extension may know it
+            top = parser(added, only)
+            given, rest = top.parse_known_args(arguments)
+    given.as_command, given.has_options = as_command, had_rest
     extension = added.get(given.command)
     takes_runner = given.command in ON_ENGINES if extension is None else extension.takes_runner
     if takes_runner:
@@ -297,17 +310,11 @@ def _report(given: argparse.Namespace, rest: list[str]) -> int:
 
 def _plan(given: argparse.Namespace, rest: list[str]) -> int:
     from dp_pipelines.jobs.cli import plan_account, shown_plan
-    from dp_pipelines.jobs.spec import job_file
-    from dp_pipelines.jobs.spec.content import is_collected
+    from dp_pipelines.jobs.spec import job_file, job_kinds
 
     content = job_file.content_of(given.job)
-    if is_collected(content):
-        from dp_pipelines.jobs.cli import collected_commands
-        from dp_pipelines.jobs.spec import collected_job
-
-        if given.against is not None:
-            raise RequestError(field="--against", message="is not for jobs of collected stages", hint="drop it")
-        return collected_commands.plan(collected_job.checked(content, pathlib.Path(given.job)), given)
+    if (kind := job_kinds.of(content)) is not None:
+        return kind.plan(content, pathlib.Path(given.job), given)
     file = job_file.checked(content, pathlib.Path(given.job))
     if given.against is not None:
         return _plan_against(file, given)
@@ -366,19 +373,15 @@ def _doctor(given: argparse.Namespace, rest: list[str]) -> int:
 
 
 def _run(given: argparse.Namespace, rest: list[str]) -> int:
-    from dp_pipelines.jobs.cli import run_commands, run_option, run_question, shown_run
+    from dp_pipelines.jobs.cli import job_runs, run_commands, run_option, run_question, shown_run
     from dp_pipelines.jobs.run.run import run
-    from dp_pipelines.jobs.spec import job_file
-    from dp_pipelines.jobs.spec.content import is_collected
+    from dp_pipelines.jobs.spec import job_file, job_kinds
 
     content = job_file.content_of(given.job)
     shown_run.refuse_output(given.output)
-    if is_collected(content):
-        from dp_pipelines.jobs.cli import collected_commands
-        from dp_pipelines.jobs.spec import collected_job
-
-        run_option.refuse_all(given, "is not for jobs of collected stages")
-        return collected_commands.run(collected_job.checked(content, pathlib.Path(given.job)), given, rest)
+    if (kind := job_kinds.of(content)) is not None:
+        run_option.refuse_all(given, "is only for jobs over tables")
+        return kind.run(content, pathlib.Path(given.job), given, rest)
     file = job_file.checked(content, pathlib.Path(given.job))
     with Stoppable(to_the_end=given.as_command) as stoppable, run_option.Followers() as followers:
         names = run_commands.names_of(file, given)
@@ -386,16 +389,8 @@ def _run(given: argparse.Namespace, rest: list[str]) -> int:
         given.output, given.run_id = names.output, names.run_id
         followers.begin(file, given)
         stoppable.makes(given.output)
-        if file.job.parties is not None or given.party is not None:
-            from dp_pipelines.jobs.parties import party_run
-
-            if given.synthetic:
-                message = "cannot make up the rows of several parties"
-                raise RequestError(field="--synthetic", message=message, hint="drop parties from a copy of the job")
-            published = party_run.run(
-                file, given.output, party=given.party, given=given.param, run_id=given.run_id, arguments=rest,
-                ledger=given.ledger, runner=given.runner, anchor=given.anchor,
-            )  # fmt: skip
+        if (way := job_runs.of(file.job, given)) is not None:
+            published = way.run(file, given, rest)
         elif given.synthetic:
             from dp_pipelines.jobs.made_up import made_up_run
 

@@ -63,7 +63,7 @@ def _look(dataset: str, place: str, request: Request | None) -> AccountBeside:
     with contextlib.closing(Ledger.open(place, patience=Patience(locked=A_MOMENT))) as ledger:
         account = ledger.state.accounts.get(dataset)
         if account is None:
-            ledger.refuse_answers(dataset)
+            ledger.refuse_other_kind(dataset)
             words = f"the ledger has no account {dataset!r} yet; " + _of_first_run(request, ledger)
             return AccountBeside(words="; ".join([words, *_elsewhere(request, ledger)]))
         if account.window is not None and request is None:

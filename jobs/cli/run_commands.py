@@ -144,6 +144,6 @@ def _command(file: JobFile, given: argparse.Namespace, earlier: "Run") -> str:
     for name, value in earlier.params.items():
         parts += ["--param", f"{name}={value}"]
     for option in ("ledger", "anchor", "party"):
-        if getattr(given, option) is not None:
+        if getattr(given, option, None) is not None:
             parts += [f"--{option}", getattr(given, option)]
     return shlex.join(parts) + " --output DIR"

@@ -2,7 +2,7 @@
 
 In: an open ledger. Out: lines and tables on a console, or CSV. Holds: nothing is cut: a terminal that is too narrow for
 the table gets lists, and where output is no terminal each release is one line. Not covered: accounts of answers
-(`answers_commands`).
+(`account_commands`).
 """
 
 import csv

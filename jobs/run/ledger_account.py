@@ -124,7 +124,7 @@ class Book:
         if self._ledger is None and (self._url is not None or Ledger.exists(self._place, patience=self._patience)):
             self._ledger = Ledger.open(self._place, anchor=self._anchor, patience=self._patience)
         if self._ledger is not None:
-            self._ledger.refuse_answers(self._request.file.job.dataset)
+            self._ledger.refuse_other_kind(self._request.file.job.dataset)
             if self._url is not None or self._request.file.job.dataset in self._ledger.state.accounts:
                 self._refuse_other_account(self._ledger)
         return self

@@ -16,8 +16,8 @@ from dp_pipelines.errors import RequestError
 Path = tuple[str | int, ...]
 """Keys and indices, from the outside in."""
 
-COLLECTED = "collected"
-"""The kind of a stage of estimates from reports of devices: such a job has no other stages, and other keys (`collected_job`)."""
+JOB_RUN = "job_run"
+"""The kind of feature that runs jobs with a key of its name, in the table of extensions (`jobs.cli.job_runs`)."""
 
 MOST_DEPTH = 50
 
@@ -156,12 +156,3 @@ def stage_kinds(document: Content) -> dict[str, Any]:
     stages = document.data.get("stages") if isinstance(document.data, Mapping) else None
     listed = stages if isinstance(stages, Mapping) else {}
     return {str(name): stage.get("kind") for name, stage in listed.items() if isinstance(stage, Mapping)}
-
-
-def is_collected(document: Content) -> bool:
-    """Whether some stage of a job is collected.
-
-    >>> is_collected(Content(data={"stages": {"a": {"kind": "collected"}}})), is_collected(Content(data=[]))
-    (True, False)
-    """
-    return COLLECTED in stage_kinds(document).values()

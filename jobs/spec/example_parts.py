@@ -129,29 +129,6 @@ PARTS: dict[str, tuple[str, ...]] = {
         '{csv: "orders/*.csv", types: {CUSTOMER_ID: string, AMOUNT: double}, quoted: false}',
         '{jsonl: "visits/*.jsonl", types: {customer: string, day: date}}',
     ),
-    "CollectedJob": (
-        """
-        dataset: visits
-        params: {week: {type: date}}
-        privacy_unit: phone
-        source: {parquet: "reports/{week}/*.parquet"}
-        expect: {reports: 500000}
-        stages: {visited: {kind: collected, question: visited.json}}
-        """,
-        """
-        dataset: mixed
-        source: {parquet: "batches/*.parquet"}
-        shuffler: {honest_reports: 400000, delta: 1.0e-6}
-        stages: {visited: {kind: collected, question: visited.json}}
-        """,
-    ),
-    "CollectedStageModel": (
-        """
-        {kind: collected, question: visited.json, columns: answer, by: age.json, by_columns: [age], memoised: true, answers: 2}
-        """,
-    ),
-    "ShufflerModel": ("{honest_reports: 400000, delta: 1.0e-6}",),
-    "CollectedExpect": ("{reports: 500000}",),
     "Param": ("{type: date}",),
     "BudgetModel": ("{epsilon: 1.0, delta: 1.0e-6, runs: 52, spare: 2, split: linear}",),
     "SourceModel": (

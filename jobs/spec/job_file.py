@@ -9,6 +9,7 @@ plan costs (`dp_pipelines.planning`).
 import contextlib
 import copy
 import functools
+import json
 import operator
 import pathlib
 from collections.abc import Mapping
@@ -29,7 +30,7 @@ from pydantic import (
 from dp_pipelines import checks, extensions
 from dp_pipelines.auto_bounds import joint_bounds, partition_bound
 from dp_pipelines.errors import RequestError, nearest
-from dp_pipelines.jobs.spec import derived_models, extension_keys, stage_keys, validation_errors, yaml_lines
+from dp_pipelines.jobs.spec import derived_models, extension_keys, job_kinds, stage_keys, validation_errors, yaml_lines
 from dp_pipelines.jobs.spec.base_models import (
     JobModel,
     NamesOrNone,
@@ -39,7 +40,7 @@ from dp_pipelines.jobs.spec.base_models import (
     SortColumns,
 )
 from dp_pipelines.jobs.spec.budget_models import BudgetModel, EventWindow
-from dp_pipelines.jobs.spec.content import Content, Path
+from dp_pipelines.jobs.spec.content import JOB_RUN, Content, Path
 from dp_pipelines.jobs.spec.declared import DeclaredFields, DeclaredModel, descriptions, first_sentence, made_of
 from dp_pipelines.jobs.spec.derived_models import DERIVED, DerivedModel
 from dp_pipelines.jobs.spec.expect_models import Expect, TunedModel
@@ -400,7 +401,18 @@ def schema() -> dict[str, Any]:
         extension_keys.usable(READER, SourceKey, (name for name in readers if name not in TableModel.model_fields)),
         extension_keys.usable(OUTPUT, OutputKeys, (name for name in outputs if name not in OutputsModel.model_fields)),
     )
-    return stage_keys.add_to_schema(model.model_json_schema())
+    return stage_keys.add_to_schema(_without_keys(model.model_json_schema()))
+
+
+def _without_keys(whole: dict[str, Any]) -> dict[str, Any]:
+    """Return a schema without the keys whose extensions are not installed, and without the parts that only these name."""
+    missing = [key for key in _keys_of_runs() if not extensions.is_installed(JOB_RUN, key)]
+    for key in missing:
+        del whole["properties"][key]
+    while unused := [name for name in whole["$defs"] if missing and f'"#/$defs/{name}"' not in json.dumps(whole)]:
+        for name in unused:
+            del whole["$defs"][name]
+    return whole
 
 
 def _model_for(data: Any) -> type[Job]:
@@ -516,9 +528,10 @@ def checked(document: Content, path: pathlib.Path) -> JobFile:
         RequestError: `validation_errors.JobErrors` with all that is wrong.
     """
     document = derived_models.without_weighted_means(stage_keys.replace_keys(document))
-    data, problems, collected = _without_unknown_kinds(document)
-    if collected:  # what else it says is not for this model
-        raise validation_errors.JobErrors(collected)
+    data, problems, others = _without_unknown_kinds(document)
+    if others:  # what else it says is not for this model
+        raise validation_errors.JobErrors(others)
+    problems += _not_installed(document)
     job = None
     model = _model_for(data)
     try:
@@ -530,21 +543,38 @@ def checked(document: Content, path: pathlib.Path) -> JobFile:
     return JobFile(path, job, document)
 
 
+def _not_installed(document: Content) -> list[RequestError]:
+    """Return an error for each key whose jobs only an extension runs that is not installed."""
+    problems = []
+    for key in _keys_of_runs():
+        if document.holds((key,)):
+            try:
+                extensions.refuse_missing(JOB_RUN, key)
+            except RequestError as error:
+                problems.append(RequestError(field=document.named((key,), key), message=error.message, hint=error.hint))
+    return problems
+
+
+def _keys_of_runs() -> list[str]:
+    """Return the keys whose jobs only an extension runs, whether it is installed or not."""
+    return [feature.partition(":")[2] for feature in extensions.BUILT_IN if feature.startswith(f"{JOB_RUN}:")]
+
+
 def _without_unknown_kinds(document: Content) -> tuple[Any, list[RequestError], list[RequestError]]:
-    """The data with unknown kinds of stages taken for aggregates, so that all in them is told; their errors; collected ones."""
+    """Return the data with aggregates for unknown kinds, so that all errors are told; their errors; those of other jobs."""
     stages = document.data.get("stages") if isinstance(document.data, Mapping) else None
     if not isinstance(stages, Mapping):
         return document.data, [], []
-    problems, collected, known = [], [], dict(stages)
+    problems, others, known = [], [], dict(stages)
     for name, stage in stages.items():
         kind = stage.get("kind") if isinstance(stage, Mapping) else None
         if isinstance(kind, str) and kind not in ("aggregate", "train", "federate", "pate"):
             field = document.named(("stages", name, "kind"), f"stages.{name}.kind")
-            if kind == "collected":
-                message = "has no central budget, and only dp-pipelines plan, run, runs and ledger know such jobs"
-                collected.append(RequestError(field=field, message=message, hint="see docs/collect.md"))
+            if extensions.is_built_in(job_kinds.KIND, kind):
+                others.append(job_kinds.refusal(kind, field))
                 continue
-            message, hint = "is no kind of stage", "write kind: aggregate, train, federate, pate, or collected"
+            *first, last = ("aggregate", "train", "federate", "pate", *extensions.built_in(job_kinds.KIND))
+            message, hint = "is no kind of stage", f"write kind: {', '.join(first)}, or {last}"
             problems.append(RequestError(field=field, message=message, hint=hint))
             known[name] = {**stage, "kind": "aggregate"}
-    return {**document.data, "stages": known}, problems, collected
+    return {**document.data, "stages": known}, problems, others

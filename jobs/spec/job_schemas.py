@@ -1,32 +1,31 @@
-"""The JSON schema of job files of both sorts: over tables, and over reports of devices.
+"""The JSON schema of job files of all kinds: over tables, and of the kinds that installed extensions add.
 
-In: the models. Out: one schema. Holds: which of the two a job must fit is decided as `is_collected` decides it, so that
-editors complete and mark the keys of the right one. Not covered: what no schema can say (`job_file`, `collected_job`).
+In: the models. Out: one schema. Holds: the schema decides as `job_kinds.of` does which model a job must fit, so that editors
+complete and mark the keys of the right one. Not covered: what no schema can say (`job_file`).
 """
 
 from typing import Any
 
-from dp_pipelines.jobs.spec import job_file
-from dp_pipelines.jobs.spec.collected_job import CollectedJob
-from dp_pipelines.jobs.spec.content import COLLECTED
-
-A_COLLECTED_STAGE = {"type": "object", "required": ["kind"], "properties": {"kind": {"const": COLLECTED}}}
+from dp_pipelines.jobs.spec import job_file, job_kinds
 
 
 def schema() -> dict[str, Any]:
-    """The schema that `dp-pipelines schema` prints.
+    """Return the schema that `dp-pipelines schema` prints.
 
-    >>> whole = schema()
-    >>> whole["then"], whole["else"]
-    ({'$ref': '#/$defs/CollectedJob'}, {'$ref': '#/$defs/Job'})
+    >>> schema()["$defs"]["Job"]["title"]
+    'dp-pipelines job'
     """
-    tables, collected = job_file.schema(), CollectedJob.model_json_schema()
-    defined = {**collected.pop("$defs"), **tables.pop("$defs"), "Job": tables, "CollectedJob": collected}
-    some_collected = {"type": "object", "not": {"additionalProperties": {"not": A_COLLECTED_STAGE}}}
-    return {
-        "title": "dp-pipelines job file",
-        "if": {"required": ["stages"], "properties": {"stages": some_collected}},
-        "then": {"$ref": "#/$defs/CollectedJob"},
-        "else": {"$ref": "#/$defs/Job"},
-        "$defs": dict(sorted(defined.items())),
-    }
+    tables = job_file.schema()
+    defined = {**tables.pop("$defs"), "Job": tables}
+    chosen: dict[str, Any] = {"$ref": "#/$defs/Job"}
+    for name, kind in job_kinds.installed():
+        of_kind = kind.schema()
+        defined = {**of_kind.pop("$defs"), **defined, kind.part: of_kind}
+        stage = {"type": "object", "required": ["kind"], "properties": {"kind": {"const": name}}}
+        some = {"type": "object", "not": {"additionalProperties": {"not": stage}}}
+        chosen = {
+            "if": {"required": ["stages"], "properties": {"stages": some}},
+            "then": {"$ref": f"#/$defs/{kind.part}"},
+            "else": chosen,
+        }
+    return {"title": "dp-pipelines job file", **chosen, "$defs": dict(sorted(defined.items()))}

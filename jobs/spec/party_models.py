@@ -1,7 +1,8 @@
 """`parties:` of a job file: organisations that keep their rows to themselves and publish one report.
 
 In: names with addresses, and what is promised of people. Out: checked models. Holds: three parties, of which at least two have
-rows; each has an address of its own. Not covered: what can be released together (`query.parties`); how (`jobs.parties`).
+rows; each has an address of its own. Not covered: what can be released together (`query.parties`); how
+(`extensions.two_organisations`).
 """
 
 import ipaddress

@@ -19,12 +19,7 @@ from tests.helpers.source import imports, modules
 EXTENSIONS = {
     "federated": "training.federated query.federate_model",
     "pate": "training.teachers query.models.pate_model planning.votes_usefulness report.models.votes_in_words",
-    "local_dp": (
-        "collect collected jobs.collected jobs.spec.collected_job ledger.answers ledger.answers_export"
-        " ledger.answers_ledger report.collected_page steps.collected transforms.collected_estimates"
-        " jobs.cli.answers_commands jobs.cli.collected_commands"
-    ),
-    "two_organisations": "jobs.parties jobs.spec.party_models query.parties steps.party_tables",
+    "local_dp": ("collect collected steps.collected transforms.collected_estimates"),
     "pipeline_dp": "transforms.pipeline_dp",
     "beam_yaml": "jobs.beam_yaml",
 }

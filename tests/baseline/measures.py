@@ -46,7 +46,7 @@ NAMES = {
 FEATURES = ("training", "join", "rollup", "rolled", "compar")
 """Parts of the names of modules that a run of one metric has no use for."""
 
-DRIVER_PACKAGES = ("jobs.run", "jobs.collected", "jobs.parties", "extensions.local_dp", "extensions.two_organisations")
+DRIVER_PACKAGES = ("jobs.run", "extensions.local_dp", "extensions.two_organisations")
 """Packages whose modules may drive a run: they then have a function `run`."""
 
 JOB = """

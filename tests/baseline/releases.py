@@ -33,8 +33,6 @@ from tests.baseline import forms
 from tests.golden.answers import call
 from tests.golden.plan_records import ROLES, VOCABULARY
 from tests.helpers.seeded_command import seeded
-from tests.jobs.parties.worlds import PARTIES, World, free_ports
-from tests.jobs.parties.worlds import job as of_parties
 
 HERE = pathlib.Path(__file__).with_name("releases")
 SEED, DIGITS = 20260107, 6
@@ -100,6 +98,9 @@ def _collected(_: str, folder: pathlib.Path) -> None:
 
 def _of_parties(folder: pathlib.Path) -> str:
     """Run a job as three processes, each with a seed of its own."""
+    from tests.extensions.two_organisations.worlds import PARTIES, World, free_ports
+    from tests.extensions.two_organisations.worlds import job as of_parties
+
     job = of_parties(ports := free_ports(len(PARTIES)))
     job["stages"] = {STAGE: job["stages"].pop("sales")}
     world = World.made(folder, job)

@@ -13,9 +13,16 @@ import pytest
 
 from tests.baseline import forms, releases
 from tests.golden.answers import call
+from tests.helpers.extension_folders import needs
+
+OF_EXTENSIONS = {releases.COLLECTED: "local_dp", releases.TOGETHER: "two_organisations"}
+"""The extension that a form needs."""
 
 
-@pytest.mark.parametrize("form", releases.ALL)
+@pytest.mark.parametrize(
+    "form",
+    [pytest.param(form, marks=[needs(OF_EXTENSIONS[form])] if form in OF_EXTENSIONS else []) for form in releases.ALL],
+)
 def test_a_release_under_a_fixed_seed_is_what_it_was(form: str, tmp_path: pathlib.Path) -> None:
     written, now = releases.file_of(form).read_text(), releases.released(form, tmp_path)
     different = "\n".join(
@@ -24,6 +31,7 @@ def test_a_release_under_a_fixed_seed_is_what_it_was(form: str, tmp_path: pathli
     assert not different, f"the release of {form!r} changed:\n{different}"
 
 
+@needs("local_dp")
 def test_every_kind_of_stage_and_model_and_every_strategy_has_a_form() -> None:
     schema = json.loads(call("schema").out)["$defs"]
     kinds = {

@@ -22,6 +22,12 @@ from tests.helpers.source import ROOT
 from tests.packages.tour import PAGES
 
 ALL_PAGES = ["README.md", *sorted(str(page.relative_to(ROOT)) for page in (ROOT / "docs").rglob("*.md"))]
+OF_EXTENSIONS = {
+    "docs/collect.md": "local_dp",
+    "docs/dataflow.md": "dataflow",
+    "docs/two_organisations.md": "two_organisations",
+}
+"""The extension that the blocks of a page need."""
 WITH_CODE = [page for page in ALL_PAGES if blocks((ROOT / page).read_text())]
 
 
@@ -36,7 +42,17 @@ def run(command: list[str], folder: pathlib.Path) -> subprocess.CompletedProcess
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", [pytest.param(name, marks=[pytest.mark.long] * (name in PAGES)) for name in WITH_CODE])
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(
+            name,
+            marks=[pytest.mark.long] * (name in PAGES)
+            + [needs(OF_EXTENSIONS[name]) for _ in [name] if name in OF_EXTENSIONS and "dataflow" not in name],
+        )
+        for name in WITH_CODE
+    ],
+)
 def test_every_block_of_the_page_works(page: str, tmp_path: pathlib.Path) -> None:
     if page in WORLDS:
         WORLDS[page](tmp_path)
@@ -49,7 +65,7 @@ def test_every_block_of_the_page_works(page: str, tmp_path: pathlib.Path) -> Non
 
 @pytest.mark.parametrize(
     "page",
-    [pytest.param(name, marks=[needs("dataflow")] if name == "docs/dataflow.md" else []) for name in WITH_CODE],
+    [pytest.param(name, marks=[needs(OF_EXTENSIONS[name])] if name in OF_EXTENSIONS else []) for name in WITH_CODE],
 )
 def test_a_block_that_is_not_run_says_why_and_yaml_says_what_file_it_is(page: str) -> None:
     for block in blocks((ROOT / page).read_text()):

@@ -8,9 +8,11 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
+from tests.helpers.extension_folders import needs
 from tests.helpers.source import ROOT
 
 
+@needs("local_dp")
 @pytest.mark.slow
 def test_every_way_publishes_and_is_shown_beside_the_truth(tmp_path: pathlib.Path) -> None:
     data = tmp_path / "data"

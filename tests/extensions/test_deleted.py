@@ -275,6 +275,123 @@ def test_a_deleted_extension_takes_its_key_of_stages_with_it(copy: pathlib.Path,
     assert "SelectStage" not in printed
 
 
+ALL_KEYS_HIDDEN = "\n  --kind", "--questions", "collected stages"
+
+
+@pytest.mark.parametrize(("name", "extension"), [(n, e) for e, named in features(("job",)).items() for _, n in named])
+def test_a_deleted_extension_takes_its_kind_of_job_with_it(
+    name: str, extension: str, copy: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    (tmp_path / "job.yaml").write_text(JOB)
+    (tmp_path / "reports.yaml").write_text(f"dataset: visits\nsource: {{csv: a.csv}}\nstages:\n  a: {{kind: {name}}}\n")
+    calls = [("plan", "reports.yaml"), ("run", "reports.yaml", "--output", "out"), ("ledger", "show", "reports.yaml")]
+    with without(extension, copy):
+        *refused, other, helped, printed = answers(
+            copy,
+            tmp_path,
+            *calls,
+            ("audit", "reports.yaml"),
+            ("plan", "job.yaml"),
+            ("ledger", "init", "--help"),
+            ("schema",),
+        )
+    for code, out, message in refused:
+        assert (code, out) == (2, "")
+        assert message.startswith(
+            f"error: reports.yaml:4: stages.a.kind: needs the extension '{extension}', which is not "
+        )
+    assert other[0] == 0, "a job over tables has a plan"
+    assert not (tmp_path / "out").exists()
+    assert [words for words in ALL_KEYS_HIDDEN if words in helped[1]] == []
+    assert name not in printed[1]
+
+
+@needs("two_organisations")
+def test_a_deleted_extension_takes_its_way_to_run_a_job_with_it(copy: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    (tmp_path / "rows.csv").write_text("customer\na\n")
+    (tmp_path / "job.yaml").write_text(JOB)
+    members = ", ".join(
+        f"{name}: {{address: '127.0.0.1:{port}'}}" for name, port in zip("abc", range(4001, 4004), strict=True)
+    )
+    (tmp_path / "together.yaml").write_text(f"{JOB}parties: {{members: {{{members}}}}}\n")
+    run = ("run", "together.yaml", "--output", "out", "--ledger", "book.sqlite")
+    with without("two_organisations", copy):
+        *refused, optioned, other, helped, printed = answers(
+            copy, tmp_path, run, ("plan", "together.yaml"), (*run, "--party", "a"),
+            ("plan", "job.yaml"), ("run", "--help"), ("schema",),
+        )  # fmt: skip
+    for code, out, message in refused:
+        assert (code, out) == (2, "")
+        assert ": parties: needs the extension 'two_organisations', which is not installed; install " in message
+    assert optioned[0] == 2
+    assert not (tmp_path / "out").exists()
+    assert not (tmp_path / "book.sqlite").exists()
+    assert other[0] == 0, "a job without the key has a plan"
+    assert "--party" not in helped[1]
+    defined, whole = json.loads(printed[1])["$defs"], job_schemas.schema()["$defs"]
+    assert "parties" in whole["Job"]["properties"]
+    assert "parties" not in defined["Job"]["properties"]
+    assert whole.keys() - defined.keys() == {"PartiesModel", "Member"}
+
+
+LEDGER = """
+import sys
+from dp_pipelines.extensions.local_dp import answers_ledger
+from dp_pipelines.extensions.local_dp.answers import AnswerLimits, AskedQuestion, Asking
+from dp_pipelines.ledger.ledger import Ledger
+
+ledger = Ledger.create(sys.argv[1])
+ledger.open_account("shop", unit=["customer"], words="one customer", epsilon=2.0, delta=1e-5)
+limits = AnswerLimits(epsilon=3.0, questions=2, question_epsilon=2.0)
+answers_ledger.open_account(ledger, "visits", kind="local", limits=limits, patterns=["/reports/*.csv"])
+asked = [Asking(questions=(AskedQuestion(name="age", document="7d1f", mechanism="unary", epsilon="1.5"),))]
+run = answers_ledger.admit_estimate(ledger, "visits", "monday", askings=asked, asked="x", content="c", params={})
+run = ledger.start(run, attempt="a", staging="/none", where={})
+ledger.commit(ledger.staged(run, attempt="a", files={}), attempt="a", files={"t.parquet": b"x"})
+ledger.claim_source("visits", "/more/*.csv")
+print(ledger.head.seq, ledger.head.hash)
+"""
+"""A program that makes a ledger with accounts of both kinds, and prints its head."""
+
+
+@needs("local_dp")
+@pytest.mark.parametrize("place", ["sqlite", "postgres"])
+def test_a_ledger_with_an_account_of_a_deleted_extension_verifies_and_nothing_is_added(
+    place: str, copy: pathlib.Path, tmp_path: pathlib.Path, request: pytest.FixtureRequest
+) -> None:
+    url = str(tmp_path / "book.sqlite") if place == "sqlite" else str(request.getfixturevalue(place))
+    (tmp_path / "rows.csv").write_text("customer\na\n")
+    (tmp_path / "job.yaml").write_text(JOB)
+    head = python(copy, LEDGER, url, folder=tmp_path)
+    there = ("--ledger", url)
+    reads = [("ledger", "verify", *there), ("ledger", "show", *there), ("ledger", "show", "--json", *there)]
+    reads += [("ledger", "export", "--format", form, *there) for form in ("json", "csv", "html")]
+    reads += [("runs", *there)]
+    writes = [
+        ("ledger", "raise", "--dataset", "shop", "--epsilon", "4", *there),
+        ("ledger", "raise", "--dataset", "visits", "--epsilon", "4", *there),
+        ("ledger", "init", "--dataset", "new", "--unit", "u", "--epsilon", "1", "--delta", "1e-6", *there),
+        ("ledger", "verify", "--accept", *there),
+        ("run", "job.yaml", "--output", "out", *there),
+    ]
+    with without("local_dp", copy):
+        done = answers(copy, tmp_path, *reads, *writes, reads[0])
+    read, refused, last = done[: len(reads)], done[len(reads) : -1], done[-1]
+    assert [(code, message) for code, _, message in read] == [(0, "")] * len(reads)
+    seq, hashed = head.split()
+    assert read[0][1] == last[1] == f"sound: {seq} events, head {hashed}\n"
+    needed = "needs the extension 'local_dp', which is not installed"
+    assert f"visits · {needed}; nothing can be added to this ledger" in read[1][1]
+    assert json.loads(read[2][1])["not_installed"] == {"visits": needed}
+    for code, out, message in refused:
+        assert (code, out) == (2, "")
+        assert needed in message
+        assert "'visits'" in message
+    assert not (tmp_path / "out").exists()
+    [whole] = answers(copy, tmp_path, reads[0])
+    assert whole[:2] == (0, read[0][1]), "with the extension it is as it was"
+
+
 IMPORT_ALL = """
 import importlib.util, os, pathlib, sys
 

@@ -17,12 +17,16 @@ import dp_pipelines.transforms
 from dp_pipelines import extensions
 from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs.cli import main
+from dp_pipelines.jobs.cli.account_commands import AccountCommands
 from dp_pipelines.jobs.cli.extension_command import Command
+from dp_pipelines.jobs.cli.job_runs import KeyedRun
 from dp_pipelines.jobs.cli.run_option import RunOption
 from dp_pipelines.jobs.outputs.extension_output import Output
 from dp_pipelines.jobs.runners.extension_runner import Runner
 from dp_pipelines.jobs.sources.extension_reader import Reader
+from dp_pipelines.jobs.spec.job_kinds import JobKind
 from dp_pipelines.jobs.spec.stage_keys import StageKey
+from dp_pipelines.ledger.account_kind import AccountKind
 from tests.helpers.extension_folders import is_of_deleted, needs
 from tests.helpers.source import ROOT
 from tests.jobs.conftest import Said
@@ -61,6 +65,7 @@ def test_every_entry_of_the_table_offers_what_its_kind_needs_and_every_folder_ha
         "command": Command, "stage_key": StageKey, "reader": Reader, "output": Output, "run_option": RunOption,
         "runner": Runner,
     }  # fmt: skip
+    kinds |= {"job": JobKind, "job_run": KeyedRun, "account": AccountKind, "account_commands": AccountCommands}
     for key, path in extensions.BUILT_IN.items():
         kind, _, name = key.partition(":")
         if extensions.has_folder(path.split(".")[2]):

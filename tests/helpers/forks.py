@@ -25,6 +25,7 @@ import tempfile
 import threading
 from typing import Any
 
+from dp_pipelines import extensions
 from tests.helpers.source import ROOT
 
 SECONDS = 240
@@ -38,11 +39,13 @@ POINTS = "DP_TEST_POINTS"
 
 OTHERS = (
     *("apache_beam.runners.portability.job_server", "apache_beam.runners.worker.sdk_worker_main"),
-    *("dp_pipelines.jobs.parties.party_run", "dp_pipelines.jobs.runners.beam_engine", "tests.engines.points"),
+    *("dp_pipelines.jobs.runners.beam_engine", "tests.engines.points"),
 )
 """What commands and workers import here, besides the modules of `warm_process`."""
 
-OTHER_PACKAGES = ("jobs.parties", "jobs.sources", "steps", "transforms")
+PARTIES = ["extensions.two_organisations"] if extensions.has_folder("two_organisations") else []
+
+OTHER_PACKAGES = (*PARTIES, "jobs.sources", "steps", "transforms")
 """Likewise, packages of ours."""
 
 SCRIPT = """\

@@ -77,7 +77,7 @@ def kill_at_files(point: str, killer: Killer) -> None:
 
 def kill_at_event(kind: str, killer: Killer) -> None:
     """Have this process killed where the ledger writes an event of a kind."""
-    add, write, create = journal.Adder.__call__, journal.Journal._write, journal.Journal.create.__func__
+    add, write, create = journal.Adder.__call__, journal.Journal.write, journal.Journal.create.__func__
 
     def added(self: journal.Adder, added_kind: str, *given: Any, **named: Any) -> None:
         if added_kind == kind:
@@ -94,7 +94,7 @@ def kill_at_event(kind: str, killer: Killer) -> None:
         return made
 
     journal.Adder.__call__ = added  # type: ignore[method-assign]
-    journal.Journal._write = written  # type: ignore[method-assign]
+    journal.Journal.write = written  # type: ignore[method-assign]
     journal.Journal.create = classmethod(created)  # type: ignore[assignment]
 
 

@@ -10,7 +10,6 @@ import shutil
 import pytest
 
 from dp_pipelines.ledger import events, units
-from dp_pipelines.ledger.answers import AnswerLimits, AskedQuestion, Asking
 from dp_pipelines.ledger.entries import Cost
 from dp_pipelines.ledger.ledger import Ledger
 from tests.helpers import ledgers
@@ -43,19 +42,6 @@ def test_it_opens_unchanged_and_says_what_it_said(old: str) -> None:
     (look,) = ledger.state.tunings
     assert (look.account, look.stage, look.time) == ("grocery", "weekly", "2026-01-05T03+00:00")
     assert pathlib.Path(old).read_bytes() == GOLDEN.read_bytes()
-
-
-def test_it_takes_accounts_of_answers_and_nothing_else_in_it_changes(old: str) -> None:
-    before = Ledger.open(old)
-    ledger = Ledger.open(old)
-    ledger.open_answers("visits", kind="local", limits=AnswerLimits(epsilon=2.0, questions=1, question_epsilon=2.0))
-    age = AskedQuestion(name="age", document="7d1f", mechanism="unary", epsilon="2")
-    asked = {"askings": [Asking(questions=(age,))], "asked": "x", "content": "c", "params": {}}
-    assert ledgers.finish(ledger, ledger.admit_estimate("visits", "monday", **asked)).state == "published"
-    again = Ledger.open(old)
-    assert again.verify() == 18 + 3 + 4
-    assert again.history[:18] == before.history
-    assert (again.state.accounts, again.state.plans) == (before.state.accounts, before.state.plans)
 
 
 def test_its_release_is_given_back_and_its_runs_go_on(old: str) -> None:

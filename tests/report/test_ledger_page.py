@@ -12,15 +12,18 @@ from typing import Any
 import pytest
 
 from dp_pipelines.ledger import events, export
-from dp_pipelines.ledger.answers import AnswerLimits, AskedQuestion, Asking
 from dp_pipelines.ledger.entries import EngineJob, Window
 from dp_pipelines.ledger.ledger import Ledger
 from dp_pipelines.report.ledger_page import CHECK, render
 from tests.helpers import ledgers
+from tests.helpers.extension_folders import needs
 from tests.helpers.work import calls_of
 from tests.report.page import Page, barriers
 from tests.report.test_report import SHAPES, UGLY
 from tests.report.test_report_in_a_browser import CHROMIUM, DARK, LIGHT, Browser, with_script
+
+pytestmark = needs("local_dp")
+"""The ledger whose page is made has an account of answers too."""
 
 in_a_browser = pytest.mark.skipif(CHROMIUM is None, reason="needs the program `chromium`, which is not installed")
 
@@ -44,12 +47,15 @@ def filled(folder: pathlib.Path, name: str = ledgers.ACCOUNT, who: str = "") -> 
     ledgers.admit(book, "2026-W02", account="weekly", window="2026-01-05")
     book.raise_cap("weekly", epsilon=2.0, delta=1e-6)
     book.note_tuning(name, stage=f"s{who}", configurations=12, content="c", grid="g", who=who)
+    from dp_pipelines.extensions.local_dp import answers_ledger
+    from dp_pipelines.extensions.local_dp.answers import AnswerLimits, AskedQuestion, Asking
+
     limits = AnswerLimits(epsilon=3.0, questions=2, question_epsilon=2.0)
-    book.open_answers(f"answers{who}", kind="local", limits=limits, patterns=["/reports/*.csv"])
-    book.raise_answers(f"answers{who}", dataclasses.replace(limits, epsilon=4.0))
+    answers_ledger.open_account(book, f"answers{who}", kind="local", limits=limits, patterns=["/reports/*.csv"])
+    answers_ledger.raise_limits(book, f"answers{who}", dataclasses.replace(limits, epsilon=4.0))
     age = AskedQuestion(name=f"age{who}", document="7d1f", mechanism="unary", epsilon="1.5")
     asked = {"askings": [Asking(questions=(age,))], "asked": "x", "content": "c", "params": {}}
-    ledgers.finish(book, book.admit_estimate(f"answers{who}", "monday", who="ann@host", **asked))
+    ledgers.finish(book, answers_ledger.admit_estimate(book, f"answers{who}", "monday", who="ann@host", **asked))
     found = export.to_json(book)
     book.close()
     return found

@@ -80,7 +80,7 @@ class Section:
 
     Args:
         heading: its title.
-        blocks: what stands in it, in order; a text is a paragraph.
+        blocks: its content, in order; a text is a paragraph.
     """
 
     heading: str
@@ -94,7 +94,7 @@ class Assessment:
     Args:
         kind: the first words of its title.
         title: what is assessed.
-        facts: names and values that stand at the top.
+        facts: names and values at the top.
         lead: the first sentence.
         sections: all others.
     """

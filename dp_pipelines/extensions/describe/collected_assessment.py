@@ -1,6 +1,6 @@
 """Puts the assessment of a job of collected stages together: the devices keep the promise, and no budget of tables is spent.
 
-In: a checked job file, its plan, a ledger where there is one. Out: the sections of a page. Holds: no report is read; the
+In: the facts of a job, a ledger where there is one. Out: the sections of a page. Holds: no report is read; the
 epsilon of devices is never called that of a release. Not covered: what devices do, which their own program must keep.
 """
 
@@ -18,9 +18,7 @@ from dp_pipelines.extensions.describe.assessment_page import (
     ToFillIn,
     Verbatim,
 )
-from dp_pipelines.jobs.collected.collected_plan import lines_of, promise_in_words
-from dp_pipelines.jobs.spec.collected_job import CollectedFile
-from dp_pipelines.ledger import answers_export
+from dp_pipelines.jobs.spec.job_kinds import JobDescription
 from dp_pipelines.report.attack_odds import example, factor
 from dp_pipelines.report.numbers import cost_number, left_cost_number
 
@@ -40,19 +38,18 @@ REMAINS = (
 )
 
 
-def assessment_of(file: CollectedFile, plan: Mapping[str, Any], *, ledger: "Ledger | None", place: str) -> Assessment:
-    """The page.
+def assessment_of(described: JobDescription, *, ledger: "Ledger | None", place: str) -> Assessment:
+    """Return the page.
 
     Args:
-        file: the job.
-        plan: what `plan --json` prints.
+        described: the job.
         ledger: opened; None where there is none.
         place: where the ledger is, or would be.
     """
-    job, promised = file.job, plan["promise"]
+    plan, promised = described.plan, described.plan["promise"]
     epsilon = promised["local_epsilon_of_a_person"]
     return Assessment(
-        title=job.dataset,
+        title=described.dataset,
         facts=[
             ("Protected", "each person's answers, by their own device"),
             ("Local epsilon of a person", cost_number(epsilon)),
@@ -61,7 +58,7 @@ def assessment_of(file: CollectedFile, plan: Mapping[str, Any], *, ledger: "Ledg
         lead=LEAD,
         sections=[
             PURPOSE,
-            Section(heading="What is read", blocks=[*_read(file, plan)]),
+            Section(heading="What is read", blocks=[*_read(described)]),
             Section(
                 heading="What is published",
                 blocks=[
@@ -75,12 +72,12 @@ def assessment_of(file: CollectedFile, plan: Mapping[str, Any], *, ledger: "Ledg
             Section(
                 heading="Who is protected, and from whom",
                 blocks=[
-                    *promise_in_words(promised),
+                    *described.promise,
                     "Protected from everybody who sees the report, those who collect it and run this job among them. Not "
                     "protected from somebody who controls the device.",
                 ],
             ),
-            Section(heading="By what", blocks=[*_by_what(ledger, job.dataset, place)]),
+            Section(heading="By what", blocks=[*_by_what(ledger, described.dataset, place)]),
             Section(heading="What that means", blocks=[_meaning(epsilon)]),
             Section(
                 heading="What remains",
@@ -100,7 +97,7 @@ def assessment_of(file: CollectedFile, plan: Mapping[str, Any], *, ledger: "Ledg
                 ],
             ),
             *what_remains.responsible(),
-            Section(heading="The plan", blocks=[Verbatim(text="\n".join(lines_of(plan)))]),
+            Section(heading="The plan", blocks=[Verbatim(text="\n".join(described.lines))]),
         ],
     )
 
@@ -109,14 +106,14 @@ def _asked(stage: Mapping[str, Any]) -> str:
     return " by ".join(f"{asked['asks']} for question {asked['name']}" for asked in stage["questions"])
 
 
-def _read(file: CollectedFile, plan: Mapping[str, Any]) -> Iterator[Block]:
-    source = file.job.source
+def _read(described: JobDescription) -> Iterator[Block]:
+    source, plan = described.source, described.plan
     yield Cells(
         caption="Files",
         head=("in the job file", "format", "files"),
         rows=[("source", source.format_of_files, source.pattern)],
     )
-    rows = [(name, "names the sender") for name in file.job.privacy_unit or ()]
+    rows = [(name, "names the sender") for name in described.unit]
     rows += [
         (name, f"answers of {stage['name']}, random already") for stage in plan["stages"] for name in stage["columns"]
     ]
@@ -135,7 +132,7 @@ def _read(file: CollectedFile, plan: Mapping[str, Any]) -> Iterator[Block]:
 
 def _by_what(ledger: "Ledger | None", dataset: str, place: str) -> Iterator[Block]:
     yield "By the device's own coins, before anything leaves it; nothing is added here."
-    account = ledger.state.answers.get(dataset) if ledger is not None else None
+    account = ledger.state.others.get(dataset) if ledger is not None else None
     if account is None and not place and ledger is None:
         yield "No ledger is shown here: keep count of what each person is asked."
         return
@@ -143,7 +140,7 @@ def _by_what(ledger: "Ledger | None", dataset: str, place: str) -> Iterator[Bloc
         shown = place if ledger is None else ledger.shown
         yield f"No account {dataset!r} of answers is in a ledger at {shown} yet: it limits what each person may be asked."
         return
-    told = answers_export.account_to_json(account)
+    told = account.to_json()
     yield Cells(
         caption=f"Account {dataset} of answers: what each person was asked",
         head=("", "limit", "asked", "left"),

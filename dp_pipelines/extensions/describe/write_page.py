@@ -14,8 +14,7 @@ from dp_pipelines.extensions.describe import assessment_page
 from dp_pipelines.extensions.describe.assessment_page import Assessment
 from dp_pipelines.jobs.cli import page_place
 from dp_pipelines.jobs.cli.arguments.ledger_arguments import DEFAULT_LEDGER
-from dp_pipelines.jobs.spec import job_file
-from dp_pipelines.jobs.spec.content import is_collected
+from dp_pipelines.jobs.spec import job_file, job_kinds
 from dp_pipelines.release.staging import write_whole
 from dp_pipelines.report.key_text import visible
 
@@ -75,9 +74,9 @@ def describe_for_registry(given: argparse.Namespace) -> str:
     page_place.refuse_in_release(target, "--output")
     page_place.refuse_unfit(page)
     content = job_file.content_of(given.job)
-    if is_collected(content):
+    if job_kinds.of(content) is not None:
         raise RequestError(
-            field="--format", message="registry is not for jobs of collected stages", hint="leave it out"
+            field="--format", message="registry is only for jobs over tables", hint="leave it out"
         )
     file = job_file.checked(content, pathlib.Path(given.job))
     shown = shown_plan.planned(file, given.param, guarantee.GROUPS)
@@ -94,16 +93,11 @@ def describe_for_registry(given: argparse.Namespace) -> str:
 def _assessed(given: argparse.Namespace) -> Assessment:
     content, path = job_file.content_of(given.job), pathlib.Path(given.job)
     place = "" if given.ledger == NO_LEDGER else str(path.parent / DEFAULT_LEDGER)
-    if is_collected(content):
+    if (kind := job_kinds.of(content)) is not None:
         from dp_pipelines.extensions.describe import collected_assessment
-        from dp_pipelines.jobs.collected import collected_plan, collected_request
-        from dp_pipelines.jobs.spec import collected_job, job_parameters
 
-        asked = collected_job.checked(content, path)
-        if given.param:
-            job_parameters.take({name: param.type for name, param in asked.job.params.items()}, given.param)
-        plan = collected_plan.plan_of(asked, collected_request.stages_of(asked))
-        return collected_assessment.assessment_of(asked, plan, ledger=_ledger(given, path), place=place)
+        described = kind.describe(content, path, given.param)
+        return collected_assessment.assessment_of(described, ledger=_ledger(given, path), place=place)
     from dp_pipelines.extensions.describe import assessment, guarantee
     from dp_pipelines.jobs.cli import shown_plan
 

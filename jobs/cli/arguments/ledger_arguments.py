@@ -6,11 +6,11 @@ In: the top of the command line. Out: parsers below it. Holds: nothing slow is i
 import argparse
 from typing import Any
 
+from dp_pipelines.jobs.cli import account_commands
 from dp_pipelines.jobs.cli.command_parser import MakeParser
 
 DEFAULT_LEDGER = "dp-ledger.sqlite"
 RULES = ("reserved", "filter")
-ANSWERS_KINDS = ("local", "shuffled")
 
 
 TOP_EPILOG = """examples:
@@ -22,11 +22,7 @@ Each command has its own `--help`.
 INIT_EPILOG = """examples:
   dp-pipelines ledger init weekly.yaml --epsilon 4 --delta 1e-5
   dp-pipelines ledger init --ledger postgresql://db/budget --dataset grocery --unit CUSTOMER_ID --epsilon 4 --delta 1e-5
-
-For answers that devices give at random (jobs of collected stages):
-  dp-pipelines ledger init visits.yaml --questions 5 --epsilon 5
-  dp-pipelines ledger init --kind local --dataset visits --questions 5 --epsilon 5 --question-epsilon 2 --answers 1
-
+{more}
 With a job file, dataset, privacy unit and budget default to those of the job. The cap lasts forever: you can raise it, and the
 ledger records that, but time gives nothing back. Only a unit that is limited to a window of event time (--window-column) has a
 separate cap in each window.
@@ -47,8 +43,7 @@ RAISE_EPILOG = """examples:
   dp-pipelines ledger raise weekly.yaml --epsilon 8
 
 The part of the cap that is left out stays as it is. A cap can only be raised: what was promised to the people in the data becomes
-weaker, and the ledger records when. The cap of an account with the rule `filter` is fixed. Accounts of answers also have
---questions, --answers and --question-epsilon.
+weaker, and the ledger records when. The cap of an account with the rule `filter` is fixed.{more}
 """
 VERIFY_EPILOG = """examples:
   dp-pipelines ledger verify --ledger dp-ledger.sqlite
@@ -66,11 +61,12 @@ An abandoned run never publishes. Its budget comes back only if everything it ha
 """
 
 
-def add(make: MakeParser) -> None:
+def add(make: MakeParser, *, options: bool = True) -> None:
     """Add the parsers of `ledger` and `runs`.
 
     Args:
         make: adds a command: name, help text, epilog.
+        options: whether they have the options that extensions add, which loads these.
     """
     top = make("ledger", "open accounts, and show and prove what was spent", TOP_EPILOG)
     below: Any = top.add_subparsers(dest="subcommand", metavar="COMMAND", parser_class=type(top))
@@ -86,17 +82,18 @@ def add(make: MakeParser) -> None:
         )
         return parser
 
-    init = sub("init", "create a ledger, or open an account in it", INIT_EPILOG)
+    others = account_commands.installed() if options else []
+    more = "".join(f"\n{each.init_help}" for each in others)
+    init = sub("init", "create a ledger, or open an account in it", INIT_EPILOG.format(more=more))
     init.add_argument("--dataset", metavar="NAME", help="name of the account: `dataset` in job files")
     init.add_argument("--unit", metavar="COLUMN", action="append", help="a column of the privacy unit; may be repeated")
     init.add_argument("--unit-words", metavar="TEXT", help="the privacy unit in words, e.g. customer")
     _add_cap(init)
-    init.add_argument(
-        "--kind",
-        choices=ANSWERS_KINDS,
-        help="open an account of answers: from devices themselves, or through a shuffler",
-    )
-    _add_limits(init, answers="1", question_epsilon="--epsilon")
+    if others:
+        kinds = [kind for each in others for kind in each.kinds]
+        init.add_argument("--kind", choices=kinds, help="; ".join(each.kind_help for each in others))
+    for each in others:
+        each.add_limits(init, new=True)
     init.add_argument("--rule", choices=RULES, help="how costs add up (default: reserved)")
     init.add_argument(
         "--source",
@@ -115,10 +112,12 @@ def add(make: MakeParser) -> None:
         action="store_true",
         help="start anew where this user has seen a ledger that is gone; what was spent is forgotten",
     )
-    raised = sub("raise", "raise the cap of an account; the ledger records it", RAISE_EPILOG)
+    more = "".join(f" {each.raise_help}" for each in others)
+    raised = sub("raise", "raise the cap of an account; the ledger records it", RAISE_EPILOG.format(more=more))
     raised.add_argument("--dataset", metavar="NAME", help="the account")
     _add_cap(raised)
-    _add_limits(raised, answers="unchanged", question_epsilon="unchanged")
+    for each in others:
+        each.add_limits(raised, new=False)
     show = sub("show", "show what was spent, on what, and what is left", SHOW_EPILOG)
     show.add_argument("--csv", action="store_true", help="print CSV, one line for each release")
     verify = sub("verify", "verify the integrity of a ledger", VERIFY_EPILOG)
@@ -159,28 +158,3 @@ def add_anchor(parser: argparse.ArgumentParser) -> None:
 def _add_cap(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--epsilon", metavar="E", type=float, help="epsilon that may be spent on each unit")
     parser.add_argument("--delta", metavar="D", type=float, help="delta that may be spent on each unit")
-
-
-def _add_limits(parser: argparse.ArgumentParser, *, answers: str, question_epsilon: str) -> None:
-    """Add the limits of accounts of answers.
-
-    Args:
-        parser: of the command.
-        answers, question_epsilon: their defaults, in words.
-    """
-    parser.add_argument(
-        "--questions", metavar="N", type=int, help="of answers: how many questions a person may be asked"
-    )
-    parser.add_argument(
-        "--answers",
-        metavar="N",
-        type=int,
-        help="of answers: how many fresh ones a person may give to a question, or for how many distinct values devices may "
-        f"remember one (default: {answers})",
-    )
-    parser.add_argument(
-        "--question-epsilon",
-        metavar="E",
-        type=float,
-        help=f"of answers: the largest local epsilon of one (default: {question_epsilon})",
-    )

@@ -3,7 +3,7 @@
 In: the top of the command line. Out: a parser below it. Holds: nothing slow is imported, since `--help` needs nothing.
 """
 
-from dp_pipelines.jobs.cli import run_option
+from dp_pipelines.jobs.cli import job_runs, run_option
 from dp_pipelines.jobs.cli.arguments import job_arguments, runner_arguments
 from dp_pipelines.jobs.cli.arguments.ledger_arguments import add_anchor
 from dp_pipelines.jobs.cli.command_parser import MakeParser
@@ -31,11 +31,12 @@ Any other option goes to Beam, with a runner of Beam; write it as --name=value, 
 """
 
 
-def add(make: MakeParser) -> None:
+def add(make: MakeParser, *, options: bool = True) -> None:
     """Add the parser of `run`.
 
     Args:
         make: adds a command: name, help text, epilog.
+        options: whether they have the options that extensions add, which loads these.
     """
     run = make("run", "run a job: read, release and publish", EPILOG)
     run.add_argument("job", metavar="JOB", help="the job file, YAML or JSON")
@@ -46,7 +47,8 @@ def add(make: MakeParser) -> None:
         help="the folder to publish, also s3://BUCKET/FOLDER; it must not exist; {NAME} is filled from --param",
     )
     job_arguments.add_parameters(run)
-    run.add_argument("--party", metavar="NAME", help="which of the job's parties this is, where it has some")
+    for way in job_runs.installed().values() if options else ():
+        way.add_options(run)
     run.add_argument(
         "--run-id",
         metavar="ID",

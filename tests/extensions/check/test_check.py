@@ -14,6 +14,7 @@ import pytest
 from dp_pipelines.extensions.check import check
 from dp_pipelines.ledger.ledger import DEFAULT_NAME, Ledger
 from tests.helpers import warm_process
+from tests.helpers.extension_folders import needs
 from tests.jobs.conftest import Said, Shop, purchases, stage
 
 Call = Callable[..., Said]
@@ -173,7 +174,10 @@ def test_rows_of_another_account_are_not_looked_at_under_a_new_name(shop: Shop, 
         ({}, ["--runner", "dataflow"], 2, "cannot keep private output"),
         ({}, ["--unknown=1"], 2, ""),
         ({"stages": {"weekly": stage(metrics={"n": {"kind": "count", "stddev": 1e-3}})}}, [], 3, ""),
-        ({"stages": {"answers": {"kind": "collected"}}}, [], 2, "only dp-pipelines plan, run, runs and ledger know such jobs"),
+        pytest.param(
+            {"stages": {"answers": {"kind": "collected"}}}, [], 2, "only dp-pipelines plan, run, runs and ledger know such jobs",
+            marks=needs("local_dp"),
+        ),
     ],
 )  # fmt: skip
 def test_what_is_wrong_by_public_facts_is_refused_before_anything_is_noted(

@@ -22,6 +22,7 @@ from dp_pipelines.ledger.ledger import DEFAULT_NAME, Ledger
 from dp_pipelines.release.manifest import NOT_COVERED
 from dp_pipelines.report.attack_odds import example
 from tests.golden import answers, jobs, wrong
+from tests.helpers.extension_folders import needs
 from tests.jobs.conftest import Said, Shop, purchases, stage
 from tests.report.page import Page
 
@@ -167,6 +168,7 @@ def test_the_page_of_each_form_is_the_golden_one_and_html_says_the_same(form: st
         assert words in html.words
 
 
+@needs("local_dp")
 @pytest.mark.parametrize(("name", "job"), [("collected_shuffled", SHUFFLED), ("collected_local", LOCAL)])
 def test_the_page_of_collected_answers_is_the_golden_one(
     name: str, job: str, tmp_path: pathlib.Path, call: Call, monkeypatch: pytest.MonkeyPatch

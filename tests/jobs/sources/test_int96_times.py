@@ -17,7 +17,7 @@ TIMES = ["0001-01-01", "1600-02-29T12:00:00.123456", "2026-01-07", "2610-07-29T1
 
 OWN_FILES = {
     "dp_pipelines/steps/read_files.py": "the one function",
-    "dp_pipelines/report/collected_page.py": "a released table",
+    "dp_pipelines/extensions/local_dp/collected_page.py": "a released table",
     "dp_pipelines/report/released_table.py": "a released table",
     "dp_pipelines/report/derived/derived_columns.py": "a staged or released table",
     "dp_pipelines/release/verdicts.py": "a released table",

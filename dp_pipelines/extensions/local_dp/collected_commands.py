@@ -7,10 +7,10 @@ has no use for are refused. Not covered: `ledger` (`answers_commands`); other co
 import argparse
 
 from dp_pipelines.errors import RequestError
-from dp_pipelines.jobs.collected import collected_request
-from dp_pipelines.jobs.collected.collected_plan import lines_of, plan_of
+from dp_pipelines.extensions.local_dp import collected_request
+from dp_pipelines.extensions.local_dp.collected_job import CollectedFile
+from dp_pipelines.extensions.local_dp.collected_plan import lines_of, plan_of
 from dp_pipelines.jobs.spec import job_parameters
-from dp_pipelines.jobs.spec.collected_job import CollectedFile
 from dp_pipelines.jobs.terminal import output
 from dp_pipelines.jobs.terminal.released_rows import shown
 from dp_pipelines.jobs.terminal.summary import as_json
@@ -18,7 +18,7 @@ from dp_pipelines.jobs.terminal.summary import as_json
 
 def plan(file: CollectedFile, given: argparse.Namespace) -> int:
     """Print what is promised and how large the errors will be."""
-    _refuse(given, ("explain", "group"))
+    _refuse(given, ("against", "explain", "group"))
     if given.param:  # a plan needs none
         job_parameters.take({name: param.type for name, param in file.job.params.items()}, given.param)
     made = plan_of(file, collected_request.stages_of(file))
@@ -29,8 +29,8 @@ def plan(file: CollectedFile, given: argparse.Namespace) -> int:
 
 def run(file: CollectedFile, given: argparse.Namespace, rest: list[str]) -> int:
     """Estimate, and publish."""
+    from dp_pipelines.extensions.local_dp import collected_run
     from dp_pipelines.jobs.cli.stoppable import Stoppable
-    from dp_pipelines.jobs.collected import collected_run
     from dp_pipelines.jobs.run.run import check_name_of_run
 
     if given.synthetic:

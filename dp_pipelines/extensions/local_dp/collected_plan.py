@@ -11,15 +11,15 @@ from dp_pipelines.accounting.shown_costs import number, spent_number
 from dp_pipelines.collect.domain import NumberGrid
 from dp_pipelines.collect.question import Question, recommended
 from dp_pipelines.collected.collected_stage import CollectedStage
-from dp_pipelines.jobs.collected.collected_request import (
+from dp_pipelines.extensions.local_dp.answers import NEIGHBOURS
+from dp_pipelines.extensions.local_dp.collected_job import CollectedFile
+from dp_pipelines.extensions.local_dp.collected_request import (
     batches_of,
     behind_shuffler,
     document_of,
     person_epsilon,
     questions_of,
 )
-from dp_pipelines.jobs.spec.collected_job import CollectedFile
-from dp_pipelines.ledger.answers import NEIGHBOURS
 
 SHUFFLER_CONDITIONS = (
     "the shuffler strips names, addresses and times, and keeps one report a person",

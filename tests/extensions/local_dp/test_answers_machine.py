@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from dp_pipelines.errors import BudgetError, RequestError
-from dp_pipelines.ledger.answers import AnswerLimits, AskedQuestion, Asking
+from dp_pipelines.extensions.local_dp import answers_ledger
+from dp_pipelines.extensions.local_dp.answers import AnswerLimits, AskedQuestion, Asking, accounts_of
 from dp_pipelines.ledger.ledger import Ledger
 from dp_pipelines.ledger.state import State
 from tests.helpers import ledgers
@@ -43,7 +44,7 @@ class Asked(RuleBasedStateMachine):
         self.url = f"{self.folder}/ledger.sqlite"
         ledger = ledgers.with_account(self.url)
         self.limits = AnswerLimits(epsilon=4.0, questions=3, answers=2, question_epsilon=1.0)
-        ledger.open_answers("v", kind="local", limits=self.limits)
+        answers_ledger.open_account(ledger, "v", kind="local", limits=self.limits)
         self.handles = [ledger, Ledger.open(self.url)]
         self.most: dict[tuple[str, bool], int] = {}
         self.admitted: dict[str, str] = {}
@@ -70,8 +71,14 @@ class Asked(RuleBasedStateMachine):
             most[name, memoised] = max(most.get((name, memoised), 0), answers)
         digest = str(sorted(most.items()))
         try:
-            self.handles[who].admit_estimate(
-                "v", run, askings=[asking(*one) for one in asked], asked=digest, content="c", params={}
+            answers_ledger.admit_estimate(
+                self.handles[who],
+                "v",
+                run,
+                askings=[asking(*one) for one in asked],
+                asked=digest,
+                content="c",
+                params={},
             )
         except BudgetError:
             assert not self.allowed(most)
@@ -110,7 +117,7 @@ class Asked(RuleBasedStateMachine):
         now = getattr(self.limits, name)
         changed = dataclasses.replace(self.limits, **{name: now + 1 if up else now - (1 if now > 1 else 0)})
         try:
-            self.handles[who].raise_answers("v", changed)
+            answers_ledger.raise_limits(self.handles[who], "v", changed)
         except RequestError:
             assert not self.limits.within(changed)
             return
@@ -128,7 +135,7 @@ class Asked(RuleBasedStateMachine):
         for event in ledger.history:
             again.apply(event)
         assert again == ledger.state
-        account = ledger.state.answers["v"]
+        account = accounts_of(ledger.state)["v"]
         held = {(q.name, q.memoised): asked.answers for asked in account.asked.values() for q in asked.questions}
         assert held == self.most
         assert account.spent.epsilon == sum(QUESTIONS[name][1] * n for (name, _), n in self.most.items())

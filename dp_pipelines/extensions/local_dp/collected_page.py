@@ -38,6 +38,7 @@ def render(content: Mapping[str, Any], tables: Mapping[str, pathlib.Path]) -> st
     described = {text(stage.get("name")): stage for stage in mappings(content.get("stages"))}
     return document(
         "collected.html.j2",
+        package="dp_pipelines.extensions.local_dp",
         title=text(content.get("dataset")) or "Reports",
         run_id=text(content.get("run_id")),
         promise=[text(line) for line in sequence(content.get("guarantee"))],

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dp_pipelines.jobs.parties import secure_sum
-from dp_pipelines.jobs.parties.secure_sum import PRIME, Wire
-from tests.jobs.parties.worlds import World, free_ports, job
+from dp_pipelines.extensions.two_organisations import secure_sum
+from dp_pipelines.extensions.two_organisations.secure_sum import PRIME, Wire
+from tests.extensions.two_organisations.worlds import World, free_ports, job
 
 HOSTILE = """
 import sys

@@ -7,12 +7,19 @@ and accounts of rows; nothing but public facts. Not covered: the chain, which `e
 from typing import TYPE_CHECKING, Any
 
 from dp_pipelines.accounting.shown_costs import spent_number
+from dp_pipelines.extensions.local_dp.answers import (
+    KINDS,
+    NEIGHBOURS,
+    AnswerLimits,
+    AnswersAccount,
+    Asking,
+    accounts_of,
+)
 from dp_pipelines.ledger import units
-from dp_pipelines.ledger.answers import KINDS, NEIGHBOURS, AnswerLimits, AnswersAccount, Asking
 from dp_pipelines.ledger.entries import Cost, Run
 
 if TYPE_CHECKING:
-    from dp_pipelines.ledger.answers_ledger import AnswersLedger
+    from dp_pipelines.ledger.ledger import Ledger
 
 
 def account_to_json(account: AnswersAccount) -> dict[str, Any]:
@@ -60,9 +67,9 @@ def run_to_json(run: Run) -> dict[str, Any]:
     }
 
 
-def spent(ledger: "AnswersLedger", run: Run) -> dict[str, Any]:
+def spent(ledger: "Ledger", run: Run) -> dict[str, Any]:
     """Return the entry about the ledger for the manifest of estimates: the account, and the head of the chain."""
-    account = account_to_json(ledger.state.answers[run.account])
+    account = account_to_json(accounts_of(ledger.state)[run.account])
     fields = ("account", "kind", "neighbours", "kept", "cap", "spent", "left", "questions")
     return {
         "id": ledger.state.ledger,

@@ -3,7 +3,7 @@
 In: a checked request, `--ledger` or nothing. Out: an open ledger that has the job's account, with the job's files registered.
 Holds: a ledger that was named must exist and have the account; where none is named, the file beside the job is made, and its
 account allows what this job asks and nothing more; an account of tables, or of the other kind, is refused before anything is
-written. Not covered: whether the account has room (`ledger.answers_ledger`).
+written. Not covered: whether the account has room (`answers_ledger`).
 """
 
 import math
@@ -11,10 +11,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from dp_pipelines.errors import RequestError
-from dp_pipelines.jobs.collected.collected_request import CollectedRequest
-from dp_pipelines.ledger import answers_export, default_places, sources, units
-from dp_pipelines.ledger.answers import AnswerLimits, Asking, answers_by_question
-from dp_pipelines.ledger.answers_ledger import refuse_kind
+from dp_pipelines.extensions.local_dp import answers_export, answers_ledger
+from dp_pipelines.extensions.local_dp.answers import AnswerLimits, Asking, answers_by_question
+from dp_pipelines.extensions.local_dp.answers_ledger import account_of, refuse_kind
+from dp_pipelines.extensions.local_dp.collected_request import CollectedRequest
+from dp_pipelines.ledger import default_places, sources, units
 from dp_pipelines.ledger.entries import Cost
 from dp_pipelines.ledger.ledger import Ledger
 from dp_pipelines.ledger.patience import A_MINUTE, Patience
@@ -47,7 +48,7 @@ class AnswersBook:
         if self._url is not None or Ledger.exists(self._place, patience=self._patience):
             self._ledger = Ledger.open(self._place, anchor=self._anchor, patience=self._patience)
             if self._url is not None or self._name in [owner.name for owner in self._ledger.state.owners]:
-                refuse_kind(self._ledger.answers_account(self._name), self._request.askings)
+                refuse_kind(account_of(self._ledger, self._name), self._request.askings)
         return self
 
     def __exit__(self, *failure: object) -> None:
@@ -93,7 +94,7 @@ class AnswersBook:
         if self._ledger is None:
             self._ledger = Ledger.open_or_create(self._place, anchor=self._anchor, patience=self._patience)
         self._ledger.refuse_foreign(self._name, pattern, files)  # or the account would be opened for nothing
-        if self._name not in self._ledger.state.answers:
+        if self._name not in self._ledger.state.others:
             self._open_account(self._ledger)
         self._ledger.claim_source(self._name, pattern, files)
         # Where this user has charged one of these files to another account, this one has started with nothing asked.
@@ -107,12 +108,12 @@ class AnswersBook:
     def _open_account(self, ledger: Ledger) -> None:
         kind, limits = self._request.askings[0].kind, limits_for(self._request.askings)
         try:
-            ledger.open_answers(self._name, kind=kind, limits=limits)
+            answers_ledger.open_account(ledger, self._name, kind=kind, limits=limits)
         except RequestError:
             ledger.refresh()
-            if self._name not in ledger.state.answers:
+            if self._name not in ledger.state.others:
                 raise
-            refuse_kind(ledger.answers_account(self._name), self._request.askings)  # another first run was faster
+            refuse_kind(account_of(ledger, self._name), self._request.askings)  # another first run was faster
             return
         self._tell(
             f"opens the account {self._name!r} of kind {kind} in the ledger {ledger.shown}, which allows what this job asks and "

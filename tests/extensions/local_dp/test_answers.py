@@ -1,11 +1,12 @@
 """Accounts of answers: what a person may be asked, what is charged once, and that nothing of it meets an account of tables.
 
 In: SQLite and PostgreSQL. Out: charges, refusals, states that events give back. Holds: each way to avoid a charge that was tried
-stands here as a test. Not covered: jobs and commands (`tests/jobs/collected`).
+stands here as a test. Not covered: jobs and commands (`tests/extensions/local_dp`).
 """
 
 import dataclasses
 import json
+import shutil
 from decimal import Decimal
 
 import pytest
@@ -13,14 +14,31 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dp_pipelines.errors import BudgetError, LedgerError, RequestError
-from dp_pipelines.ledger import answers_export, events, export, units
-from dp_pipelines.ledger.answers import NEIGHBOURS, AnswerLimits, AnswersAccount, AskedQuestion, Asking, Shuffling
+from dp_pipelines.extensions.local_dp import answers_export, answers_ledger
+from dp_pipelines.extensions.local_dp.answers import (
+    ANSWERS_OPENED,
+    ANSWERS_RAISED,
+    ESTIMATE_ADMITTED,
+    NEIGHBOURS,
+    PEOPLE_ASKED,
+    AnswerLimits,
+    AnswersAccount,
+    AskedQuestion,
+    Asking,
+    Shuffling,
+    accounts_of,
+)
+from dp_pipelines.ledger import events, export, units
 from dp_pipelines.ledger.entries import Cost, Run
 from dp_pipelines.ledger.events import chained
 from dp_pipelines.ledger.ledger import Ledger
 from dp_pipelines.ledger.state import State
 from dp_pipelines.report import ledger_page
 from tests.helpers import ledgers
+from tests.helpers.source import ROOT
+
+GOLDEN = ROOT / "tests" / "ledger" / "golden" / "ledger_0_1_0.sqlite"
+"""A ledger that version 0.1.0 has written."""
 
 LIMITS = AnswerLimits(epsilon=3.0, questions=2, answers=2, question_epsilon=2.0)
 BEHIND = AnswerLimits(epsilon=1.0, delta=2e-6, questions=2, answers=2, question_epsilon=4.0)
@@ -43,17 +61,19 @@ def shuffled(*questions: AskedQuestion, answers: int = 1, shuffling: Shuffling =
 
 def opened(url: str, name: str = "visits", *, kind: str = "local", limits: AnswerLimits = LIMITS) -> Ledger:
     ledger = Ledger.open_or_create(url)
-    ledger.open_answers(name, kind=kind, limits=limits, patterns=[f"/{name}/*.parquet"])
+    answers_ledger.open_account(ledger, name, kind=kind, limits=limits, patterns=[f"/{name}/*.parquet"])
     return ledger
 
 
 def admit(ledger: Ledger, run_id: str, askings: list[Asking], *, account: str = "visits", asked: str = "") -> Run:
     digest = asked or json.dumps([[asking.key, asking.answers] for asking in askings])
-    return ledger.admit_estimate(account, run_id, askings=askings, asked=digest, content="c", params={}, who="ann@host")
+    return answers_ledger.admit_estimate(
+        ledger, account, run_id, askings=askings, asked=digest, content="c", params={}, who="ann@host"
+    )
 
 
 def spent(ledger: Ledger, account: str = "visits") -> float:
-    return units.epsilon_of(ledger.state.answers[account].spent.epsilon)
+    return units.epsilon_of(accounts_of(ledger.state)[account].spent.epsilon)
 
 
 def test_a_question_is_charged_once_whatever_estimates_from_it_later(url: str) -> None:
@@ -65,7 +85,7 @@ def test_a_question_is_charged_once_whatever_estimates_from_it_later(url: str) -
     assert spent(ledger) == 1
     admit(ledger, "wednesday", local(question(), question("age", "2")))
     assert spent(ledger) == 3
-    assert ledger.state.answers["visits"].estimates == 3
+    assert accounts_of(ledger.state)["visits"].estimates == 3
     again = Ledger.open(url)
     assert again.state == ledger.state
     assert again.verify() == 2 + 2 + 3
@@ -95,18 +115,18 @@ def test_a_refusal_names_each_limit_and_the_command_that_would_allow_it(url: str
         assert words in refused.value.message
     assert "--question-epsilon 2.5 --answers 3 --questions 3 --epsilon 8.8" in refused.value.hint
     raised = dataclasses.replace(LIMITS, question_epsilon=2.5, answers=3, questions=3, epsilon=8.8)
-    ledger.raise_answers("visits", raised)
+    answers_ledger.raise_limits(ledger, "visits", raised)
     admit(ledger, "s", local(question("a", "2.5"), question("b", "0.1"), answers=3))
-    assert ledger.state.answers["visits"].left == Cost()
+    assert accounts_of(ledger.state)["visits"].left == Cost()
 
 
 def test_limits_can_only_be_raised_and_stay_those_of_the_kind(url: str) -> None:
     ledger = opened(url)
     for lower in ({"epsilon": 2.0}, {"questions": 1}, {"answers": 1}, {"question_epsilon": 1.0}):
         with pytest.raises(RequestError, match="can only be raised"):
-            ledger.raise_answers("visits", dataclasses.replace(LIMITS, **lower))
+            answers_ledger.raise_limits(ledger, "visits", dataclasses.replace(LIMITS, **lower))
     with pytest.raises(RequestError, match="delta: is 0 for accounts of kind local"):
-        ledger.raise_answers("visits", dataclasses.replace(LIMITS, delta=1e-6))
+        answers_ledger.raise_limits(ledger, "visits", dataclasses.replace(LIMITS, delta=1e-6))
     assert len(ledger.history) == 2
 
 
@@ -125,11 +145,11 @@ def test_limits_can_only_be_raised_and_stay_those_of_the_kind(url: str) -> None:
 def test_limits_that_are_none_are_refused(sqlite: str, changes: dict[str, float], field: str) -> None:
     ledger = Ledger.create(sqlite)
     with pytest.raises(RequestError) as refused:
-        ledger.open_answers("visits", kind="local", limits=dataclasses.replace(LIMITS, **changes))
+        answers_ledger.open_account(ledger, "visits", kind="local", limits=dataclasses.replace(LIMITS, **changes))
     assert refused.value.field == field
     with pytest.raises(RequestError, match="kind: must be one of local, shuffled"):
-        ledger.open_answers("visits", kind="reserved", limits=LIMITS)
-    assert ledger.state.answers == {}
+        answers_ledger.open_account(ledger, "visits", kind="reserved", limits=LIMITS)
+    assert accounts_of(ledger.state) == {}
 
 
 def test_more_answers_cost_what_was_not_charged_yet(url: str) -> None:
@@ -154,7 +174,7 @@ def test_remembered_answers_cost_epsilon_for_each_distinct_value(url: str) -> No
     # Fresh answers to the same question are further answers: a remembered one says nothing of them.
     admit(ledger, "c", local(question()))
     assert spent(ledger) == 3
-    assert len(ledger.state.answers["visits"].questions_with()) == 2
+    assert len(accounts_of(ledger.state)["visits"].questions_with()) == 2
 
 
 def test_a_question_that_is_renamed_or_changed_is_a_new_charge(url: str) -> None:
@@ -208,9 +228,14 @@ def test_accounts_of_answers_and_of_tables_never_stand_for_each_other(url: str, 
         (lambda: ledgers.open_account(ledger, answers), words),
         (lambda: ledger.raise_cap(answers, epsilon=9.0, delta=1e-5), words),
         (lambda: ledgers.admit(ledger, "r", account=answers), words),
-        (lambda: ledger.answers_account(tables), for_answers),
-        (lambda: ledger.open_answers(tables, kind=kind, limits=LIMITS if kind == "local" else BEHIND), for_answers),
-        (lambda: ledger.raise_answers(tables, LIMITS), for_answers),
+        (lambda: answers_ledger.account_of(ledger, tables), for_answers),
+        (
+            lambda: answers_ledger.open_account(
+                ledger, tables, kind=kind, limits=LIMITS if kind == "local" else BEHIND
+            ),
+            for_answers,
+        ),
+        (lambda: answers_ledger.raise_limits(ledger, tables, LIMITS), for_answers),
         (lambda: admit(ledger, "r", local(question()), account=tables), for_answers),
         (lambda: ledger.claim_source(tables, "/visits/*.parquet"), of_files),
         (lambda: ledgers.open_account(ledger, "other", patterns=["/visits/*.parquet"]), of_files),
@@ -225,7 +250,7 @@ def test_accounts_of_answers_and_of_tables_never_stand_for_each_other(url: str, 
 
 def test_local_and_shuffled_accounts_never_stand_for_each_other(url: str) -> None:
     ledger = opened(url)
-    ledger.open_answers("mixed", kind="shuffled", limits=BEHIND)
+    answers_ledger.open_account(ledger, "mixed", kind="shuffled", limits=BEHIND)
     with pytest.raises(RequestError, match="this job needs one of kind shuffled"):
         admit(ledger, "r", shuffled(question()))
     with pytest.raises(RequestError, match="this job needs one of kind local"):
@@ -237,13 +262,13 @@ def test_behind_a_shuffler_a_row_is_charged_as_one_report(url: str) -> None:
     ledger = opened(url, kind="shuffled", limits=BEHIND)
     admit(ledger, "r", shuffled(question(), question("age")))
     admit(ledger, "s", shuffled(question("age"), question()))
-    account = ledger.state.answers["visits"]
+    account = accounts_of(ledger.state)["visits"]
     assert account.spent == Cost(epsilon=300_000_000_000, delta=units.delta_charge(1e-6))
     assert len(account.questions_with()) == 2
     # Fewer honest people are another promise of what the shuffler has handed on, and so is each question alone.
     fewer = dataclasses.replace(SHUFFLING, honest_reports=50_000, epsilon=0.5)
     admit(ledger, "t", shuffled(question(), question("age"), shuffling=fewer))
-    assert units.epsilon_of(ledger.state.answers["visits"].spent.epsilon) == 0.8
+    assert units.epsilon_of(accounts_of(ledger.state)["visits"].spent.epsilon) == 0.8
     with pytest.raises(
         BudgetError, match=r"epsilon 0\.3 and delta 1e-06 behind the shuffler, and only epsilon 0\.2 and delta 0"
     ):
@@ -253,7 +278,7 @@ def test_behind_a_shuffler_a_row_is_charged_as_one_report(url: str) -> None:
 def test_a_batch_more_is_charged_as_often_as_people_are_in_one(url: str) -> None:
     ledger = opened(url, kind="shuffled", limits=BEHIND)
     admit(ledger, "r", shuffled(question(), answers=2))
-    account = ledger.state.answers["visits"]
+    account = accounts_of(ledger.state)["visits"]
     assert account.spent == Cost(epsilon=600_000_000_000, delta=2 * units.delta_charge(1e-6))
 
 
@@ -282,7 +307,7 @@ def test_two_processes_that_ask_at_once_never_ask_too_much(url: str) -> None:
 def test_a_ledger_without_such_accounts_has_no_trace_of_them(sqlite: str) -> None:
     ledger = ledgers.with_account(sqlite)
     ledgers.finish(ledger, ledgers.admit(ledger, "r"))
-    new = {events.ANSWERS_OPENED, events.ANSWERS_RAISED, events.PEOPLE_ASKED, events.ESTIMATE_ADMITTED}
+    new = {ANSWERS_OPENED, ANSWERS_RAISED, PEOPLE_ASKED, ESTIMATE_ADMITTED}
     assert not new & {event.kind for event in ledger.history}
 
 
@@ -331,9 +356,9 @@ TABLES = {
 LIFE = [
     (events.LEDGER_CREATED, {"ledger": "l", "anchor": ""}),
     (events.ACCOUNT_OPENED, TABLES),
-    (events.ANSWERS_OPENED, OPENED),
-    (events.PEOPLE_ASKED, ASKED),
-    (events.ESTIMATE_ADMITTED, ADMITTED),
+    (ANSWERS_OPENED, OPENED),
+    (PEOPLE_ASKED, ASKED),
+    (ESTIMATE_ADMITTED, ADMITTED),
 ]
 OF_A_SHUFFLER = shuffled(question())[0].to_json()
 REMEMBERED = shuffled(question(memoised=True))[0].to_json()
@@ -342,56 +367,56 @@ CHEAP = Asking(questions=(question("b", "0.1"), question("c", "0.1"))).to_json()
 DEAR = local(question(epsilon="2.5"))[0].to_json()
 
 IMPOSSIBLE = {
-    "a name that an account of tables has": (3, events.ANSWERS_OPENED, {**OPENED, "account": "a", "sources": []}),
-    "a name that an account of answers has": (3, events.ANSWERS_OPENED, {**OPENED, "sources": []}),
+    "a name that an account of tables has": (3, ANSWERS_OPENED, {**OPENED, "account": "a", "sources": []}),
+    "a name that an account of answers has": (3, ANSWERS_OPENED, {**OPENED, "sources": []}),
     "an account of tables of that name": (3, events.ACCOUNT_OPENED, {**TABLES, "account": "v", "sources": []}),
-    "files of tables": (2, events.ANSWERS_OPENED, {**OPENED, "sources": ["/data/*.parquet"]}),
+    "files of tables": (2, ANSWERS_OPENED, {**OPENED, "sources": ["/data/*.parquet"]}),
     "files of answers": (3, events.SOURCE_REGISTERED, {"account": "a", "source": "/v/*"}),
-    "a kind that is none": (2, events.ANSWERS_OPENED, {**OPENED, "kind": "central"}),
-    "a delta of devices": (2, events.ANSWERS_OPENED, {**OPENED, "limits": {**vars(LIMITS), "delta": 1e-6}}),
-    "limits that fall": (3, events.ANSWERS_RAISED, {"account": "v", "limits": {**vars(LIMITS), "questions": 1}}),
-    "limits of tables": (3, events.ANSWERS_RAISED, {"account": "a", "limits": vars(LIMITS)}),
+    "a kind that is none": (2, ANSWERS_OPENED, {**OPENED, "kind": "central"}),
+    "a delta of devices": (2, ANSWERS_OPENED, {**OPENED, "limits": {**vars(LIMITS), "delta": 1e-6}}),
+    "limits that fall": (3, ANSWERS_RAISED, {"account": "v", "limits": {**vars(LIMITS), "questions": 1}}),
+    "limits of tables": (3, ANSWERS_RAISED, {"account": "a", "limits": vars(LIMITS)}),
     "a cap of answers": (3, events.CAP_RAISED, {**TABLES, "account": "v"}),
-    "a charge that was made": (4, events.PEOPLE_ASKED, ASKED),
-    "a charge of nothing": (3, events.PEOPLE_ASKED, {**ASKED, "cost": {"epsilon": "0", "delta": "0"}}),
-    "a charge too small": (3, events.PEOPLE_ASKED, {**ASKED, "cost": {"epsilon": str(10**12 - 1), "delta": "0"}}),
-    "a charge of tables": (3, events.PEOPLE_ASKED, {**ASKED, "account": "a"}),
-    "a question to nobody": (3, events.PEOPLE_ASKED, {**ASKED, "asking": {**ASKED["asking"], "questions": []}}),
+    "a charge that was made": (4, PEOPLE_ASKED, ASKED),
+    "a charge of nothing": (3, PEOPLE_ASKED, {**ASKED, "cost": {"epsilon": "0", "delta": "0"}}),
+    "a charge too small": (3, PEOPLE_ASKED, {**ASKED, "cost": {"epsilon": str(10**12 - 1), "delta": "0"}}),
+    "a charge of tables": (3, PEOPLE_ASKED, {**ASKED, "account": "a"}),
+    "a question to nobody": (3, PEOPLE_ASKED, {**ASKED, "asking": {**ASKED["asking"], "questions": []}}),
     "an answer too dear": (
         3,
-        events.PEOPLE_ASKED,
+        PEOPLE_ASKED,
         {**ASKED, "asking": DEAR, "cost": {"epsilon": "2500000000000", "delta": "0"}},
     ),
     "a charge above the cap": (
         4,
-        events.PEOPLE_ASKED,
+        PEOPLE_ASKED,
         {**ASKED, "asking": TWICE, "cost": {"epsilon": str(4 * 10**12), "delta": "0"}},
     ),
     "a question too many": (
         4,
-        events.PEOPLE_ASKED,
+        PEOPLE_ASKED,
         {**ASKED, "asking": CHEAP, "cost": {"epsilon": str(2 * 10**11), "delta": "0"}},
     ),
-    "no answer": (3, events.PEOPLE_ASKED, {**ASKED, "asking": {**ASKED["asking"], "answers": 0}}),
+    "no answer": (3, PEOPLE_ASKED, {**ASKED, "asking": {**ASKED["asking"], "answers": 0}}),
     "a shuffler's charge to devices": (
         3,
-        events.PEOPLE_ASKED,
+        PEOPLE_ASKED,
         {**ASKED, "asking": OF_A_SHUFFLER, "cost": shuffled(question())[0].each.to_json()},
     ),
     "an epsilon that fills the memory": (
         3,
-        events.PEOPLE_ASKED,
+        PEOPLE_ASKED,
         {
             **ASKED,
             "asking": local(question(epsilon="1"))[0].to_json()
             | {"questions": [vars(question(epsilon="9e999999999"))]},
         },
     ),
-    "an estimate of what nobody was asked": (3, events.ESTIMATE_ADMITTED, ADMITTED),
-    "an estimate of more answers": (4, events.ESTIMATE_ADMITTED, {**ADMITTED, "askings": {KEY: 2}}),
-    "an estimate of nothing": (4, events.ESTIMATE_ADMITTED, {**ADMITTED, "askings": {}}),
-    "an estimate that is there": (5, events.ESTIMATE_ADMITTED, ADMITTED),
-    "an estimate of tables": (4, events.ESTIMATE_ADMITTED, {**ADMITTED, "account": "a"}),
+    "an estimate of what nobody was asked": (3, ESTIMATE_ADMITTED, ADMITTED),
+    "an estimate of more answers": (4, ESTIMATE_ADMITTED, {**ADMITTED, "askings": {KEY: 2}}),
+    "an estimate of nothing": (4, ESTIMATE_ADMITTED, {**ADMITTED, "askings": {}}),
+    "an estimate that is there": (5, ESTIMATE_ADMITTED, ADMITTED),
+    "an estimate of tables": (4, ESTIMATE_ADMITTED, {**ADMITTED, "account": "a"}),
     "a plan of answers": (
         4,
         events.PLAN_FROZEN,
@@ -424,13 +449,13 @@ def test_remembered_answers_are_never_charged_behind_a_shuffler() -> None:
     of_mixed = {**OPENED, "kind": "shuffled", "limits": vars(BEHIND)}
     cost = shuffled(question())[0].each.to_json()
     fresh = {**ASKED, "asking": OF_A_SHUFFLER, "cost": cost}
-    begin = [LIFE[0], LIFE[1], (events.ANSWERS_OPENED, of_mixed)]
+    begin = [LIFE[0], LIFE[1], (ANSWERS_OPENED, of_mixed)]
     state, last = State(), None
-    for kind, body in [*begin, (events.PEOPLE_ASKED, fresh)]:
+    for kind, body in [*begin, (PEOPLE_ASKED, fresh)]:
         last = chained(last, kind, body, "")
         state.apply(last)
     with pytest.raises(LedgerError, match="is impossible here"):
-        state.apply(chained(last, events.PEOPLE_ASKED, {**ASKED, "asking": REMEMBERED, "cost": cost}, ""))
+        state.apply(chained(last, PEOPLE_ASKED, {**ASKED, "asking": REMEMBERED, "cost": cost}, ""))
 
 
 @given(
@@ -453,3 +478,21 @@ def test_an_account_holds_the_exact_sum_of_the_most_answers_to_each_question(
     held = Decimal(account.spent.epsilon) / 10**12
     assert exact <= held <= exact + Decimal(60) / 10**12
     assert len(account.questions_with()) == len(most)
+
+
+def test_a_ledger_of_version_0_1_0_takes_accounts_of_answers_and_nothing_else_in_it_changes(sqlite: str) -> None:
+    shutil.copy(GOLDEN, sqlite)
+    before = Ledger.open(sqlite)
+    ledger = Ledger.open(sqlite)
+    answers_ledger.open_account(
+        ledger, "visits", kind="local", limits=AnswerLimits(epsilon=2.0, questions=1, question_epsilon=2.0)
+    )
+    age = AskedQuestion(name="age", document="7d1f", mechanism="unary", epsilon="2")
+    asked = {"askings": [Asking(questions=(age,))], "asked": "x", "content": "c", "params": {}}
+    assert (
+        ledgers.finish(ledger, answers_ledger.admit_estimate(ledger, "visits", "monday", **asked)).state == "published"
+    )
+    again = Ledger.open(sqlite)
+    assert again.verify() == 18 + 3 + 4
+    assert again.history[:18] == before.history
+    assert (again.state.accounts, again.state.plans) == (before.state.accounts, before.state.plans)

@@ -15,8 +15,9 @@ import pytest
 from dp_pipelines.collect.domain import Choices, NumberBins
 from dp_pipelines.collect.question import Question
 from dp_pipelines.errors import LedgerError
+from dp_pipelines.extensions.local_dp import collected_run
+from dp_pipelines.extensions.local_dp.answers import accounts_of
 from dp_pipelines.jobs.cli.main import main
-from dp_pipelines.jobs.collected import collected_run
 from dp_pipelines.ledger.ledger import DEFAULT_NAME, Ledger
 
 VISITED = Question("visited", Choices(("bakery", "dairy", "fish")), epsilon=2)
@@ -105,7 +106,7 @@ def test_the_same_folder_gives_the_stored_estimates_and_a_new_one_estimates_from
     assert run(folder, "later") == 0
     counted = [pq.read_table(folder / out / "visited.parquet").column("reports")[0].as_py() for out in ("out", "later")]
     assert counted == [60, 120]
-    account = ledger(folder).state.answers["visits"]
+    account = accounts_of(ledger(folder).state)["visits"]
     assert (account.estimates, len(account.asked)) == (2, 1)
     assert run(folder) == 0, "of several, the one that stands there"
     assert (folder / "out" / "manifest.json").read_bytes() == first
@@ -133,7 +134,7 @@ def test_a_run_that_failed_goes_on_with_the_same_command_and_is_charged_once(fol
     assert run(folder) == 0
     held = ledger(folder)
     assert [run_.state for run_ in held.state.runs.values()] == ["published"]
-    assert held.state.answers["visits"].estimates == 1
+    assert accounts_of(held.state)["visits"].estimates == 1
 
 
 @pytest.mark.parametrize("step", ["start", "staged", "commit", "published"])
@@ -177,7 +178,7 @@ def test_an_abandoned_run_keeps_its_questions_charged(folder, monkeypatch, capsy
         assert run(folder, "out", "--run-id", "r") == 1
     assert main(["runs", str(folder / "job.yaml"), "--abandon", "r"]) == 0
     assert "its questions stay charged, because people have answered them" in capsys.readouterr().out
-    assert ledger(folder).state.answers["visits"].spent.epsilon == 2 * 10**12
+    assert accounts_of(ledger(folder).state)["visits"].spent.epsilon == 2 * 10**12
 
 
 def test_names_of_stages_and_the_spelling_of_a_document_change_no_charge_and_its_content_does(folder):
@@ -185,7 +186,7 @@ def test_names_of_stages_and_the_spelling_of_a_document_change_no_charge_and_its
     (folder / "job.yaml").write_text(JOB.replace("  visited:", "  shops:"))
     (folder / "visited.json").write_text(json.dumps(json.loads(VISITED.to_json())))
     assert run(folder, "renamed") == 0
-    assert len(ledger(folder).state.answers["visits"].asked) == 1
+    assert len(accounts_of(ledger(folder).state)["visits"].asked) == 1
     (folder / "visited.json").write_text(Question("visited", Choices(("bakery", "dairy", "cod")), epsilon=2).to_json())
     assert run(folder, "changed") == 3
     (folder / "visited.json").write_text(Question("asked", VISITED.domain, epsilon=2).to_json())
@@ -197,7 +198,7 @@ def test_another_dataset_does_not_start_afresh_with_the_same_reports(folder, cap
     (folder / "job.yaml").write_text(JOB.replace("dataset: visits", "dataset: visits2"))
     assert run(folder, "again") == 2
     assert "belongs to the account 'visits'" in capsys.readouterr().err
-    assert list(ledger(folder).state.answers) == ["visits"]
+    assert list(accounts_of(ledger(folder).state)) == ["visits"]
 
 
 def test_more_answers_of_a_person_are_declared_and_charged(folder, capsys):
@@ -209,7 +210,7 @@ def test_more_answers_of_a_person_are_declared_and_charged(folder, capsys):
     )
     assert run(folder) == 0
     assert manifest(folder)["promise"]["local_epsilon_of_a_person"] == 6.0
-    assert ledger(folder).state.answers["visits"].spent.epsilon == 6 * 10**12
+    assert accounts_of(ledger(folder).state)["visits"].spent.epsilon == 6 * 10**12
     (folder / "job.yaml").write_text(JOB.replace("json}", "json, memoised: true, answers: 3}"))
     assert run(folder, "memoised") == 3, "remembered answers are others than fresh ones"
     assert "this asks 'visited' too" in capsys.readouterr().err
@@ -334,7 +335,7 @@ def test_files_that_come_later_belong_to_the_account_of_a_job_that_ran_in_its_fo
     (folder / "job.yaml").write_text(JOB.replace("visits", "fresh").replace("r*.parquet", "r2.parquet"))
     assert main(["run", "job.yaml", "--output", "other"]) == 2
     assert "belongs to the account 'visits'" in capsys.readouterr().err
-    assert list(ledger(folder).state.answers["visits"].sources) == [f"{folder.resolve()}/r*.parquet"]
+    assert list(accounts_of(ledger(folder).state)["visits"].sources) == [f"{folder.resolve()}/r*.parquet"]
 
 
 def test_a_page_of_the_ledger_cuts_no_sentence(folder, capsys):
@@ -466,7 +467,7 @@ def test_parameters_name_the_files_of_a_run(folder, capsys):
     pq.write_table(ROWS.slice(0, 6), folder / "r2.parquet")
     assert run(folder, "two", "--param=week=2") == 0
     assert pq.read_table(folder / "two" / "visited.parquet").column("reports")[0].as_py() == 6
-    assert len(ledger(folder).state.answers["visits"].asked) == 1
+    assert len(accounts_of(ledger(folder).state)["visits"].asked) == 1
     (folder / "job.yaml").write_text(JOB.replace("r*", "r{wek}"))
     assert run(folder, "x") == 2
 

@@ -2,7 +2,7 @@
 
 In: a YAML or JSON file. Out: a `CollectedJob`, frozen and checked as far as that needs neither questions nor rows. Holds: a job
 has either collected stages or others, never both, since neighbours differ and their epsilons are never added: it has no budget.
-Not covered: the questions and the columns (`jobs.collected.collected_request`).
+Not covered: the questions and the columns (`collected_request`).
 """
 
 import dataclasses
@@ -14,10 +14,41 @@ from pydantic import AfterValidator, ConfigDict, Field, ValidationError, model_v
 
 from dp_pipelines import checks
 from dp_pipelines.errors import RequestError
-from dp_pipelines.jobs.spec import validation_errors
+from dp_pipelines.jobs.spec import example_parts, validation_errors
 from dp_pipelines.jobs.spec.base_models import JobModel, Names, Param
-from dp_pipelines.jobs.spec.content import COLLECTED, Content, Path, stage_kinds
+from dp_pipelines.jobs.spec.content import Content, Path, stage_kinds
 from dp_pipelines.jobs.spec.source_models import SourceModel
+
+COLLECTED = "collected"
+"""The kind of a stage of estimates from reports of devices: such a job has no other stages, and other keys."""
+
+example_parts.add(
+    {
+        "CollectedJob": (
+            """
+        dataset: visits
+        params: {week: {type: date}}
+        privacy_unit: phone
+        source: {parquet: "reports/{week}/*.parquet"}
+        expect: {reports: 500000}
+        stages: {visited: {kind: collected, question: visited.json}}
+        """,
+            """
+        dataset: mixed
+        source: {parquet: "batches/*.parquet"}
+        shuffler: {honest_reports: 400000, delta: 1.0e-6}
+        stages: {visited: {kind: collected, question: visited.json}}
+        """,
+        ),
+        "CollectedStageModel": (
+            """
+        {kind: collected, question: visited.json, columns: answer, by: age.json, by_columns: [age], memoised: true, answers: 2}
+        """,
+        ),
+        "ShufflerModel": ("{honest_reports: 400000, delta: 1.0e-6}",),
+        "CollectedExpect": ("{reports: 500000}",),
+    }
+)
 
 
 class CollectedStageModel(JobModel):

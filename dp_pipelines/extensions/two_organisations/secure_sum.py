@@ -92,7 +92,7 @@ async def take_part(mpc: Any, asked: dict[str, Any]) -> None:
 
     Args:
         mpc: MPyC's runtime.
-        asked: what `jobs.parties.meeting` writes.
+        asked: what `extensions.two_organisations.meeting` writes.
     """
     if asked["listens_on"] in LOOPBACK:  # else MPyC would listen to the whole network
         loop = mpc._loop

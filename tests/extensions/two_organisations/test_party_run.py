@@ -15,8 +15,8 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
+from dp_pipelines.extensions.two_organisations.party_run import PartyProduction
 from dp_pipelines.jobs.cli.main import main
-from dp_pipelines.jobs.parties.party_run import PartyProduction
 from dp_pipelines.jobs.request import request
 from dp_pipelines.jobs.run import ledger_account, pipelines
 from dp_pipelines.jobs.run import run as running
@@ -29,8 +29,8 @@ from dp_pipelines.release import gate
 from dp_pipelines.steps import party_tables
 from dp_pipelines.steps.draw_release import DrawPartyTable
 from dp_pipelines.training.kept_draws import InMemory
+from tests.extensions.two_organisations.worlds import NORTH, PARTIES, SOUTH, World, free_ports, job
 from tests.helpers.quiet import NoNoise
-from tests.jobs.parties.worlds import NORTH, PARTIES, SOUTH, World, free_ports, job
 
 SALT = 77
 

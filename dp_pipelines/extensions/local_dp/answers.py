@@ -13,12 +13,21 @@ import re
 from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from fractions import Fraction
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from dp_pipelines import checks
 from dp_pipelines.errors import RequestError
 from dp_pipelines.ledger import events, refusals, units
-from dp_pipelines.ledger.entries import Cost
+from dp_pipelines.ledger.entries import Cost, Run
+
+if TYPE_CHECKING:
+    from dp_pipelines.ledger.ledger import Ledger
+    from dp_pipelines.ledger.state import State
+
+ANSWERS_OPENED = "answers_account_opened"
+ANSWERS_RAISED = "answers_limits_raised"
+PEOPLE_ASKED = "people_asked"
+ESTIMATE_ADMITTED = "estimate_admitted"
 
 LOCAL, SHUFFLED = "local", "shuffled"
 
@@ -267,6 +276,40 @@ class AnswersAccount:
     spent: Cost = dataclasses.field(default_factory=Cost)
     estimates: int = 0
 
+    file_hint: ClassVar[str] = "its rows are reports of devices, which only a job of collected stages reads"
+    charge_stays: ClassVar[str] = "its questions stay charged, because people have answered them"
+
+    def with_sources(self, sources: tuple[str, ...]) -> "AnswersAccount":
+        """See `OtherAccount`."""
+        return dataclasses.replace(self, sources=sources)
+
+    def not_of_tables(self, shown: str) -> RequestError:
+        """See `OtherAccount`."""
+        return RequestError(
+            field=f"dataset {self.name!r}",
+            message=f"is an account of kind {self.kind} in the ledger {shown}, whose neighbours are {NEIGHBOURS}: "
+            "its epsilon is never added to that of tables",
+            hint="give this job another dataset; only stages of kind collected may name that account",
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """See `OtherAccount`."""
+        from dp_pipelines.extensions.local_dp import answers_export
+
+        return answers_export.account_to_json(self)
+
+    def run_to_json(self, run: Run) -> dict[str, Any]:
+        """See `OtherAccount`."""
+        from dp_pipelines.extensions.local_dp import answers_export
+
+        return answers_export.run_to_json(run)
+
+    def spent_json(self, ledger: "Ledger", run: Run) -> dict[str, Any]:
+        """See `OtherAccount`."""
+        from dp_pipelines.extensions.local_dp import answers_export
+
+        return answers_export.spent(ledger, run)
+
     @property
     def left(self) -> Cost:
         """Return the budget that is left for questions to a person."""
@@ -311,3 +354,8 @@ class AnswersAccount:
         if not allowed:
             raise ValueError("an account is never above its limits")
         return dataclasses.replace(self, spent=spent, asked={**self.asked, asking.key: asking})
+
+
+def accounts_of(state: "State") -> dict[str, AnswersAccount]:
+    """Return the accounts of answers of a ledger by name."""
+    return {name: account for name, account in state.others.items() if isinstance(account, AnswersAccount)}

@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dp_pipelines.errors import RequestError
-from dp_pipelines.jobs.collected import collected_plan
-from dp_pipelines.jobs.collected.collected_request import CollectedRequest
+from dp_pipelines.extensions.local_dp import collected_plan
+from dp_pipelines.extensions.local_dp.collected_request import CollectedRequest
 from dp_pipelines.jobs.run import driver
 from dp_pipelines.jobs.run.driver import RunAttempt, RunFacts, RunRequest
 from dp_pipelines.jobs.run.pipelines import RunFailed, quoting_nothing, wait
@@ -93,7 +93,7 @@ def run(
             doctor.refuse_unready(engine, target, tell)
             again = driver.carry_out(_run_of(request, run_id or request.digest[:24], engine, progress, target), None)
         else:
-            from dp_pipelines.jobs.collected.answers_book import AnswersBook  # loads SQLAlchemy
+            from dp_pipelines.extensions.local_dp.answers_book import AnswersBook  # loads SQLAlchemy
 
             progress.show("opening the ledger")
             with AnswersBook(request, ledger, tell, anchor=anchor) as book:
@@ -142,9 +142,12 @@ class CollectedRun(RunRequest):
     progress: Progress
 
     def admit(self, ledger: "Ledger") -> Run:
-        """See `RunRequest`: what people are asked is charged. Errors as for `Ledger.admit_estimate`."""
+        """See `RunRequest`: what people are asked is charged. Errors as for `answers_ledger.admit_estimate`."""
         request = self.request
-        return ledger.admit_estimate(
+        from dp_pipelines.extensions.local_dp import answers_ledger  # loads SQLAlchemy
+
+        return answers_ledger.admit_estimate(
+            ledger,
             self.account,
             self.run_id,
             askings=request.askings,
@@ -166,7 +169,7 @@ class CollectedRun(RunRequest):
         self, number: int, folder: pathlib.Path, files: Mapping[str, pathlib.Path], facts: RunFacts
     ) -> dict[str, pathlib.Path]:
         """See `RunRequest`. Nobody looks at raw rows of reports, and each question is asked once, so nothing is compared."""
-        from dp_pipelines.report import collected_page
+        from dp_pipelines.extensions.local_dp import collected_page
 
         request = self.request
         promised = collected_plan.promise(request.file, request.stages)

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from dp_pipelines.errors import RequestError, nearest
-from dp_pipelines.jobs.parties.meeting import Meeting, refuse_unready
+from dp_pipelines.extensions.two_organisations.meeting import Meeting, refuse_unready
 from dp_pipelines.jobs.request.list_order import without_order
 from dp_pipelines.jobs.request.request import check
 from dp_pipelines.jobs.run import run as runs

@@ -18,14 +18,14 @@ from dp_pipelines.collect.question import Question
 from dp_pipelines.collected.collected_stage import CollectedStage
 from dp_pipelines.collected.shuffling import amplified
 from dp_pipelines.errors import RequestError
+from dp_pipelines.extensions.local_dp.answers import AskedQuestion, Asking, Shuffling
+from dp_pipelines.extensions.local_dp.collected_job import CollectedFile
 from dp_pipelines.jobs.request.list_order import without_order
 from dp_pipelines.jobs.sources import declared_source, source_files
 from dp_pipelines.jobs.spec import job_parameters
-from dp_pipelines.jobs.spec.collected_job import CollectedFile
 from dp_pipelines.jobs.spec.validation_errors import nearest
 from dp_pipelines.kernels import keys
 from dp_pipelines.ledger import units
-from dp_pipelines.ledger.answers import AskedQuestion, Asking, Shuffling
 
 LARGEST_DOCUMENT = 64 * 2**20
 

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from dp_pipelines.errors import RequestError
-from dp_pipelines.jobs.parties import secure_sum
+from dp_pipelines.extensions.two_organisations import secure_sum
 from dp_pipelines.jobs.run.pipelines import RunFailed
 from dp_pipelines.jobs.runners import processes
 from dp_pipelines.jobs.spec.party_models import PartiesModel

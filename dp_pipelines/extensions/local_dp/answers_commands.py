@@ -11,10 +11,11 @@ from typing import Any
 
 from dp_pipelines import checks
 from dp_pipelines.errors import RequestError
-from dp_pipelines.jobs.spec.collected_job import CollectedFile
+from dp_pipelines.extensions.local_dp import answers_export, answers_ledger
+from dp_pipelines.extensions.local_dp.answers import KINDS, NEIGHBOURS, AnswerLimits
+from dp_pipelines.extensions.local_dp.collected_job import CollectedFile
 from dp_pipelines.jobs.terminal.summary import left_number, spent_number
-from dp_pipelines.ledger import answers_export, sources
-from dp_pipelines.ledger.answers import KINDS, NEIGHBOURS, AnswerLimits
+from dp_pipelines.ledger import sources
 from dp_pipelines.ledger.ledger import Ledger
 from dp_pipelines.report.key_text import visible
 
@@ -42,8 +43,10 @@ class AskedAccount:
     patterns: Sequence[str]
 
     def open(self, book: Ledger, files: Sequence[str]) -> str:
-        """Open it; gives what to say. Errors as for `Ledger.open_answers`."""
-        book.open_answers(self.name, kind=self.kind, limits=self.limits, patterns=self.patterns, files=files)
+        """Open it; gives what to say. Errors as for `answers_ledger.open_account`."""
+        answers_ledger.open_account(
+            book, self.name, kind=self.kind, limits=self.limits, patterns=self.patterns, files=files
+        )
         return f"opened the account {self.name!r} of kind {self.kind} (neighbours: {NEIGHBOURS}): {self._words}"
 
     @property
@@ -62,10 +65,12 @@ def wanted(given: argparse.Namespace, file: CollectedFile | None) -> AskedAccoun
             raise _of_tables(name)
     if given.rule is not None:
         raise _of_tables("rule")
-    said = {name: getattr(given, name) for name in ("epsilon", "delta", "questions", "answers", "question_epsilon")}
+    said = {
+        name: getattr(given, name, None) for name in ("epsilon", "delta", "questions", "answers", "question_epsilon")
+    }
     said = {name: value for name, value in said.items() if value is not None}
     if file is None:
-        missing = [name for name in ("dataset", "epsilon", "questions") if getattr(given, name) is None]
+        missing = [name for name in ("dataset", "epsilon", "questions") if getattr(given, name, None) is None]
         if missing:
             raise RequestError(
                 field=f"--{missing[0]}",
@@ -75,11 +80,11 @@ def wanted(given: argparse.Namespace, file: CollectedFile | None) -> AskedAccoun
         said = {"question_epsilon": given.epsilon, **said}
         kind, patterns = given.kind, []
     else:
-        from dp_pipelines.jobs.collected import answers_book, collected_request  # load Arrow
+        from dp_pipelines.extensions.local_dp import answers_book, collected_request  # load Arrow
 
         askings = collected_request.askings_of(file, collected_request.stages_of(file))
         kind = askings[0].kind
-        if given.kind not in (None, kind):
+        if getattr(given, "kind", None) not in (None, kind):
             raise RequestError(
                 field="--kind",
                 message=f"must be {kind} for this job",
@@ -116,8 +121,8 @@ def raise_limits(given: argparse.Namespace, book: Ledger, name: str) -> str:
     Raises:
         RequestError: none is named, one would be lowered, or is wrong.
     """
-    now = book.answers_account(name)
-    said = {field.name: getattr(given, field.name) for field in dataclasses.fields(AnswerLimits)}
+    now = answers_ledger.account_of(book, name)
+    said: dict[str, Any] = {f.name: getattr(given, f.name, None) for f in dataclasses.fields(AnswerLimits)}
     said = {field: value for field, value in said.items() if value is not None}
     if not said:
         options = ", ".join("--" + field.name.replace("_", "-") for field in dataclasses.fields(AnswerLimits))
@@ -126,7 +131,7 @@ def raise_limits(given: argparse.Namespace, book: Ledger, name: str) -> str:
         )
     limits = dataclasses.replace(now.limits, **said)
     _check_options(limits, now.kind)
-    raised = book.raise_answers(name, limits)
+    raised = answers_ledger.raise_limits(book, name, limits)
     return f"the limits of {name!r}, of kind {raised.kind}, are now: {answers_export.limits_in_words(raised.kind, raised.limits)}"
 
 
@@ -146,11 +151,12 @@ def refuse_options(given: argparse.Namespace) -> None:
 
 
 def lines_of(account: Mapping[str, Any]) -> Iterator[str]:
-    """An account for people to read; the name stands before it.
+    """Yield an account for people to read: its heading, which follows the name, and its lines.
 
     Args:
         account: what `answers_export.account_to_json` gave.
     """
+    yield f"kind {account['kind']} · neighbours: {account['neighbours']}"
     spent, cap, left = account["spent"], account["cap"], account["left"]
     has_delta = KINDS[account["kind"]].has_delta
     delta = f", delta {spent_number(spent['delta'])} of {spent_number(cap['delta'])}" if has_delta else ""
