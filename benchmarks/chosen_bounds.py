@@ -368,7 +368,8 @@ def page(found: list[Result], runs: int) -> str:
             chosen = [r for r in found if (r.epsilon, r.alone) == (epsilon, alone) and not r.case.breaks]
             for name in METRICS:
                 of_metric = [result for result in chosen if name in result.errors]
-                lines.append(f"| {epsilon:g} | {WORDS[name]} | {_over_tables(of_metric, name, runs)} |")
+                if of_metric:
+                    lines.append(f"| {epsilon:g} | {WORDS[name]} | {_over_tables(of_metric, name, runs)} |")
     lines += EACH.splitlines()
     for result in (result for result in found if result.epsilon == 1.0 and result.alone):
         ((pair, _),) = Counter(result.chosen).most_common(1)
