@@ -92,7 +92,11 @@ def package_of(parts: tuple[str, ...]) -> str:
 
     >>> package_of(("dp_pipelines", "kernels", "columns", "cast.py")), package_of(("jobs", "x.py"))
     ('dp_pipelines/kernels', 'jobs')
+    >>> package_of(("dp_pipelines", "jobs", "x.py"))  # as in a copy of the tree, or in a wheel
+    'jobs'
     """
+    if parts[:2] in (("dp_pipelines", "jobs"), ("dp_pipelines", "transforms")):
+        parts = parts[1:]
     depth = 3 if parts[:2] == ("dp_pipelines", "extensions") else 2
     return "/".join(parts[:-1][:depth])
 

@@ -22,6 +22,7 @@ from dp_pipelines.query.row_unit import ROW_UNIT
 from dp_pipelines.steps import folder_columns, read_files
 from dp_pipelines.steps.folder_columns import FolderColumns
 from tests.helpers import file_pairs, neighbours
+from tests.helpers.extension_folders import needs
 from tests.jobs.conftest import Said, Shop, stage
 
 Call = Callable[..., Said]
@@ -287,6 +288,7 @@ def test_init_needs_one_of_both(tmp_path: pathlib.Path, call: Call, more: list[s
     assert call("init", str(tmp_path / "data"), *more, "--output", str(tmp_path / "x.yaml")).code == 2
 
 
+@needs("describe")
 def test_the_assessment_says_that_each_row_is_a_person(tmp_path: pathlib.Path, call: Call) -> None:
     path = job(tmp_path, written(tmp_path, "parquet"))
     assert call("describe", path, "--output", tmp_path / "assessment.html").code == 0

@@ -66,7 +66,8 @@ LASTING = {
 ELSEWHERE = {"dataflow"}
 """Commands that need packages which these tests do not have: tests/extensions/dataflow/test_image.py."""
 
-MISSING = {name for name in extensions.built_in("command") if not extensions.is_installed("command", name)}
+_COMMANDS = {key.removeprefix("command:") for key in extensions.BUILT_IN if key.startswith("command:")}
+MISSING = _COMMANDS - set(extensions.built_in("command"))
 """Commands whose extension was deleted."""
 
 SLOW = {"run", "sql", "check", "tune", "doctor", "audit"}
