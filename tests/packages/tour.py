@@ -238,6 +238,7 @@ STEPS: dict[str, tuple[Step, tuple[str, ...]]] = {
 LEFT_OUT = {
     "examples/first_hour": "fetches a table for benchmarks",
     "examples/java": "needs Java and Maven: make test-java",
+    "examples/nightly": "needs dbt: tests/examples/test_nightly.py",
     "examples/schedule": "needs cron, systemd or Airflow",
     "examples/secure_sums": "needs Flower: make .venv-secure-sums/installed",
     "examples/shop": "README runs it",
