@@ -3,8 +3,10 @@
 In: runs over the shop. Out: files of events. Not covered: services that receive events.
 """
 
+import datetime
 import json
 import pathlib
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +16,7 @@ import pytest
 
 from dp_pipelines.disk_errors import DiskError
 from dp_pipelines.extensions.lineage import events
+from dp_pipelines.jobs.cli import run_commands
 from tests.helpers.public_schemas import public_schema
 from tests.helpers.source import ROOT
 from tests.jobs.conftest import Said, Shop, purchases, stage
@@ -176,3 +179,27 @@ def test_events_that_a_full_disk_refuses_do_not_deny_the_release(
     assert (daily.folder / "2025-01-06" / "manifest.json").exists()
     assert run(daily, call, "2025-01-06").code == 0
     assert events_of(daily.folder / "2025-01-06.jsonl")[1]["eventType"] == "COMPLETE"
+
+
+def test_events_do_not_tell_how_long_an_earlier_run_took_to_finish(
+    daily: Shop, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended = []
+
+    def slow(*arguments: object) -> None:
+        time.sleep(1.1)
+        ended.append(datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"))
+
+    monkeypatch.setattr(run_commands, "finish_earlier", slow)
+    assert run(daily, call, "2025-01-06").code == 0
+    assert events_of(daily.folder / "2025-01-06.jsonl")[0]["eventTime"] < ended[0]
+
+
+def test_another_job_without_a_run_id_is_another_run(shop: Shop, call: Call) -> None:
+    found = []
+    for number, epsilon in enumerate((1.0, 1.0, 2.0)):
+        shop.write(budget={"epsilon": epsilon, "delta": 1e-6}, stages={"weekly": stage()})
+        target = shop.folder / f"{number}.jsonl"
+        call("run", shop.job, "--output", shop.folder / f"out-{epsilon}", "--lineage", target)
+        found.append(events_of(target)[0]["run"]["runId"])
+    assert found[0] == found[1] != found[2]
