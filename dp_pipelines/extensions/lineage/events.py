@@ -126,10 +126,13 @@ def _job_name(file: JobFile) -> str:
 
 
 def _run_uuid(file: JobFile, given: argparse.Namespace) -> uuid.UUID:
-    """Return the id of a run: the same for a retry, and another for each run without a ledger."""
+    """Return the id of a run: the same for a retry, and another for each run without a ledger.
+
+    Where the command gives no run id, the run has its job for a name: a changed job is another run.
+    """
     if given.ledger == NO_LEDGER:
         return uuid.uuid4()
-    words = [NAMESPACE, _job_name(file), given.run_id or "", *sorted(given.param)]
+    words = [NAMESPACE, _job_name(file), given.run_id or file.job.model_dump_json(), *sorted(given.param)]
     return uuid.uuid5(uuid.NAMESPACE_URL, json.dumps(words))
 
 
