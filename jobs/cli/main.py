@@ -386,7 +386,8 @@ def _run(given: argparse.Namespace, rest: list[str]) -> int:
     with Stoppable(to_the_end=given.as_command) as stoppable, run_option.Followers() as followers:
         names = run_commands.names_of(file, given)
         filled = argparse.Namespace(**{**vars(given), "output": names.output, "run_id": names.run_id})
-        followers.begin(file, filled)  # first: events have the time at which the command began, however long an earlier run takes
+        # First: events have the time at which the command began, however long it takes to finish an earlier run.
+        followers.begin(file, filled)
         run_commands.finish_earlier(file, given, names, rest)
         given = filled
         stoppable.makes(given.output)
