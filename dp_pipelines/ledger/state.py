@@ -76,7 +76,7 @@ class State:
             name = event.content.get("account")
             if event.kind not in steps:
                 need(isinstance(name, str))
-                self._apply_other(event, name)
+                self._apply_other(event, str(name))
             elif name not in self.missing or event.kind == events.DATA_TUNED:
                 steps[event.kind](event.content, event.time)
         except (LookupError, ValueError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
