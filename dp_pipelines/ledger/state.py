@@ -75,6 +75,7 @@ class State:
             need((self.last is None) == (event.kind == events.LEDGER_CREATED))
             name = event.content.get("account")
             if event.kind not in steps:
+                need(isinstance(name, str))
                 self._apply_other(event, str(name))
             elif name not in self.missing or event.kind == events.DATA_TUNED:
                 steps[event.kind](event.content, event.time)
@@ -94,6 +95,7 @@ class State:
             need(name not in self.accounts)
             self.missing[name] = error
             self.others.pop(name, None)
+            self.runs = {key: run for key, run in self.runs.items() if run.account != name}
             return
         rules.apply(self, event)
 

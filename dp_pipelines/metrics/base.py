@@ -97,6 +97,8 @@ class Metric:
     tuned_as: ClassVar[str | None] = None
     """The model by which `dp-pipelines tune` predicts its error (`KINDS` of the extension); None if there is no model."""
     needs_row_bound: ClassVar[bool] = True
+    has_cells: ClassVar[bool] = False
+    """True if it counts rows in many cells, in each of which a unit may add all of its rows."""
     takes_stddev: ClassVar[bool] = False
     stddev_is_public: ClassVar[bool] = True
     """True if the standard deviation of the noise is known before the data; else it is a function of released numbers."""

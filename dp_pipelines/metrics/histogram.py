@@ -43,7 +43,7 @@ class Histogram(Metric):
 
     kind, words = "histogram", "the number of rows in each bin, or of each category"
     declared = ("edges", "categories")
-    shown_as, judged, ranks = "histogram", "zero", True
+    shown_as, judged, ranks, has_cells = "histogram", "zero", True, True
     many, whole = True, True
     column: str  # type: ignore[misc]  # narrows the class variable of metrics without a column
     edges: Sequence[float] | None = dataclasses.field(default=None, kw_only=True)

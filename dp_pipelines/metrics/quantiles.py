@@ -87,6 +87,7 @@ class Quantiles(Metric):
     kind, words = "quantiles", "quantiles of a column: 10% means that a tenth of the values lie below"
     declared = ("quantiles",)
     shown_as: ClassVar[Shown] = "quantiles"
+    has_cells: ClassVar[bool] = True
     judged, stddev_is_public = "range", False
     many = True
     column: str  # type: ignore[misc]  # narrows the class variable of metrics without a column

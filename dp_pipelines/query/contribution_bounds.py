@@ -34,7 +34,8 @@ class ContributionBounds:
         max_contributions: rows of one unit in all, instead of the two above.
         partition_candidates: if `max_partitions_contributed` is `auto`, its possible values: rising whole numbers that do not
             come from the data. With `max_contributions_per_partition: auto` they are the powers of 2 up to 64 if left out.
-        row_candidates: likewise, where `max_contributions_per_partition` is `auto`; the powers of 2 up to 512 if left out.
+        row_candidates: likewise, where `max_contributions_per_partition` is `auto`; the powers of 2 up to 512 if left out, or up
+            to 64 where a metric has cells (medians, quantiles, histograms) and a unit may be in several partitions.
 
     >>> ContributionBounds(max_partitions_contributed=8, max_contributions_per_partition=3).max_partitions
     8
@@ -123,6 +124,17 @@ class ContributionBounds:
         if not self.auto_rows:
             return self
         return dataclasses.replace(self, max_contributions_per_partition=None, row_candidates=None)
+
+    def for_cells(self) -> "ContributionBounds":
+        """Return the same bounds, whose default candidates of rows are so few that noise tables hold cells too.
+
+        >>> both = ContributionBounds(max_partitions_contributed="auto", max_contributions_per_partition="auto")
+        >>> both.row_candidates[-1], both.for_cells().row_candidates[-1]
+        (512, 64)
+        """
+        if self.row_candidates != joint_bounds.ROW_CANDIDATES or self.max_partitions == 1:
+            return self
+        return dataclasses.replace(self, row_candidates=joint_bounds.CANDIDATES)
 
     @property
     def auto(self) -> bool:

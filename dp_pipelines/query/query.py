@@ -128,6 +128,8 @@ class Query:
         object.__setattr__(self, "metrics", FrozenMapping(self.metrics))
         if not any(metric.needs_row_bound for metric in self.metrics.values() if isinstance(metric, Metric)):
             object.__setattr__(self, "bounds", self.bounds.without_rows())
+        if any(metric.has_cells for metric in self.metrics.values() if isinstance(metric, Metric)):
+            object.__setattr__(self, "bounds", self.bounds.for_cells())
         self._check_metrics()
         bounds = {"partitions": self.bounds.max_partitions, "rows": self.bounds.max_rows_per_partition}
         if self.windows is None:  # else bounds are those of one window, and not of the unit

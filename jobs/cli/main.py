@@ -385,9 +385,11 @@ def _run(given: argparse.Namespace, rest: list[str]) -> int:
     file = job_file.checked(content, pathlib.Path(given.job))
     with Stoppable(to_the_end=given.as_command) as stoppable, run_option.Followers() as followers:
         names = run_commands.names_of(file, given)
+        filled = argparse.Namespace(**{**vars(given), "output": names.output, "run_id": names.run_id})
+        # First: events have the time at which the command began, however long it takes to finish an earlier run.
+        followers.begin(file, filled)
         run_commands.finish_earlier(file, given, names, rest)
-        given.output, given.run_id = names.output, names.run_id
-        followers.begin(file, given)
+        given = filled
         stoppable.makes(given.output)
         if (way := job_runs.of(file.job, given)) is not None:
             published = way.run(file, given, rest)

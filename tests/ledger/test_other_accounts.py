@@ -186,3 +186,22 @@ def test_stored_bytes_of_an_account_whose_rules_are_gone_are_verified_too(
     monkeypatch.setattr(Ledger, "_contents", lambda self, digests: asked.extend(digests) or contents(self, digests))
     book.verify()
     assert sorted(asked) == sorted([*run.files.values(), *run.drawn.values()])
+
+
+@pytest.mark.usefixtures("other")
+def test_an_account_with_an_event_of_a_newer_version_is_not_installed_and_neither_are_its_runs(sqlite: str) -> None:
+    ledger = with_toys(sqlite)
+    ledgers.admit(ledger, "first")
+    ledger.write(lambda add: add("toy_admitted", {"account": "toys", "run_id": "monday"}))
+    ledger.write(lambda add: add("toy_of_a_newer_version", {"account": "toys"}))
+    book = Ledger.open(sqlite)
+    found = export.to_json(book)
+    assert [run["run_id"] for run in found["runs"]] == ["first"]
+    assert set(found["not_installed"]) == {"toys"}
+    assert found["answers_accounts"] == []
+
+
+def test_an_unknown_event_of_no_account_is_impossible(sqlite: str) -> None:
+    ledger = ledgers.with_account(sqlite)
+    with pytest.raises(LedgerError, match="is impossible here"):
+        ledger.write(lambda add: add("something_else", {"x": 1}))

@@ -10,11 +10,17 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dp_pipelines.auto_bounds import joint_bounds
 from dp_pipelines.errors import DpError, RequestError
 from dp_pipelines.frozen import FrozenMapping
+from dp_pipelines.metrics.base import Metric
 from dp_pipelines.metrics.counts import Count, PrivacyIdCount
+from dp_pipelines.metrics.histogram import Histogram
 from dp_pipelines.metrics.lookup_bound import LookupBound
+from dp_pipelines.metrics.quantiles import Median
 from dp_pipelines.metrics.sums import Mean, Sum, Variance
+from dp_pipelines.planning.plan import Plan
+from dp_pipelines.query.contribution_bounds import AUTO_BOUNDS
 from dp_pipelines.query.kept import Kept
 from dp_pipelines.query.query import LARGEST_BOUND, ContributionBounds, PrivatePartitions, PublicPartitions, Query
 
@@ -281,3 +287,21 @@ def test_what_bounds_cut_off_is_not_told_of_bounds_that_differ_by_partition() ->
             metrics={"total": Sum("x", min_value=0, max_value=bound)},
             kept=Kept(share=0.1),
         )
+
+
+@pytest.mark.parametrize(
+    "metric", [Median("amount", min_value=0, max_value=100), Histogram("amount", edges=[0, 10, 20, 50, 100])]
+)
+def test_metrics_with_cells_have_a_plan_where_runs_choose_the_bounds(metric: Metric) -> None:
+    asked = query(bounds=AUTO_BOUNDS, metrics={"orders": Count(), "cells": metric})
+    assert asked.bounds.row_candidates == joint_bounds.CANDIDATES
+    assert Plan(stages={"weekly": asked}, epsilon=3.0, delta=1e-6).digest
+
+
+def test_only_the_default_candidates_of_rows_depend_on_the_metrics() -> None:
+    median, declared = Median("amount", min_value=0, max_value=100), (1, 128, 512)
+    assert query(bounds=AUTO_BOUNDS).bounds.row_candidates == joint_bounds.ROW_CANDIDATES
+    one = bounds(max_partitions_contributed=1, max_contributions_per_partition="auto")
+    assert query(bounds=one, metrics={"middle": median}).bounds.row_candidates == joint_bounds.ROW_CANDIDATES
+    listed = dataclasses.replace(AUTO_BOUNDS, row_candidates=declared)
+    assert query(bounds=listed, metrics={"middle": median}).bounds.row_candidates == declared

@@ -2,7 +2,8 @@
 
 In: a job, the arguments of `run`, the manifest. Out: a file with a START and a COMPLETE or FAIL event. Holds: events hold public
 facts alone: names, the privacy unit, epsilon, delta and the account. They hold no number of rows, no statistics and no message,
-and both have the time at which the command began, so that they do not tell how long the run took. Not covered: sending events.
+and both have the time at which the command began, so that they do not tell how long the run took. No other file is replaced than
+one of events (a slip of the pen names a job file or a ledger). Not covered: sending events.
 
 Schema: OpenLineage 2-0-2, https://openlineage.io/spec/2-0-2/OpenLineage.json.
 """
@@ -17,7 +18,8 @@ from collections.abc import Mapping
 from typing import Any
 
 import dp_pipelines
-from dp_pipelines.errors import DpError
+from dp_pipelines.disk_errors import DiskError, told_of_disk
+from dp_pipelines.errors import DpError, PublishError
 from dp_pipelines.jobs.run.run import NO_LEDGER, PublishedRun
 from dp_pipelines.jobs.sources import event_window
 from dp_pipelines.jobs.spec.job_file import JobFile
@@ -33,6 +35,20 @@ FACET_SCHEMA = "urn:dp-pipelines:schema:privacy-run-facet:1"
 """Names docs/reference/privacy_run_facet.json."""
 
 NAMESPACE = "dp-pipelines"
+
+
+BEGINNING = b'{"eventType": '
+"""How each file of events begins."""
+
+
+def is_replaceable(target: pathlib.Path) -> bool:
+    """Return True if a path has no file, an empty one or one of events."""
+    if not target.exists():
+        return True
+    if not target.is_file():  # such as /dev/null
+        return False
+    with told_of_disk(target.parent), target.open("rb") as file:
+        return file.read(len(BEGINNING)) in (b"", BEGINNING)
 
 
 class Events:
@@ -53,13 +69,19 @@ class Events:
         """Write START and COMPLETE, and return a note.
 
         Raises:
-            DiskError, PublishError: the file cannot be written.
+            PublishError: the file cannot be written. It says that the release is there.
         """
         place = str(run.folder.absolute()) if run.place is None else str(run.place.shown)
         outputs = [_dataset(f"{place}/{name}") for name in self._file.job.stages]
         accounted, plan = run.manifest["accounted"], run.manifest["plan"]
         more = {"plan": plan, "accountedEpsilon": accounted["epsilon"], "accountedDelta": accounted["delta"]}
-        self._write([self._event("START", [], {}), self._event("COMPLETE", outputs, more)])
+        try:
+            self._write([self._event("START", [], {}), self._event("COMPLETE", outputs, more)])
+        except DpError as error:
+            reason = error.reason if isinstance(error, DiskError) else str(error)
+            raise PublishError(
+                f"--lineage: {reason}; the release is published in {place}, and the same command tries to write its events again"
+            ) from None
         return f"wrote lineage events to {visible(str(self._target))}"
 
     def failed(self) -> None:
@@ -68,6 +90,8 @@ class Events:
             self._write([self._event("START", [], {}), self._event("FAIL", [], {})])
 
     def _write(self, events: list[dict[str, Any]]) -> None:
+        if not is_replaceable(self._target):  # made since the run began, such as a ledger
+            raise PublishError(f"file {str(self._target)!r}: is a file without lineage events, and is not replaced")
         write_whole(self._target, "".join(json.dumps(event) + "\n" for event in events).encode())
 
     def _event(self, kind: str, outputs: list[dict[str, str]], more: Mapping[str, object]) -> dict[str, Any]:
@@ -102,10 +126,13 @@ def _job_name(file: JobFile) -> str:
 
 
 def _run_uuid(file: JobFile, given: argparse.Namespace) -> uuid.UUID:
-    """Return the id of a run: the same for a retry, and another for each run without a ledger."""
+    """Return the id of a run: the same for a retry, and another for each run without a ledger.
+
+    Where the command gives no run id, the run has its job for a name: a changed job is another run.
+    """
     if given.ledger == NO_LEDGER:
         return uuid.uuid4()
-    words = [NAMESPACE, _job_name(file), given.run_id or "", *sorted(given.param)]
+    words = [NAMESPACE, _job_name(file), given.run_id or file.job.model_dump_json(), *sorted(given.param)]
     return uuid.uuid5(uuid.NAMESPACE_URL, json.dumps(words))
 
 

@@ -24,8 +24,8 @@ class _Lineage:
         parser.add_argument(
             "--lineage",
             metavar="FILE",
-            help="write OpenLineage events of the run to FILE, one JSON object a line; {NAME} is filled from --param; an "
-            "existing file is replaced",
+            help="write OpenLineage events of the run to FILE, one JSON object a line; {NAME} is filled from --param; "
+            "earlier events are replaced, other files are not",
         )
 
     def follow(self, file: "JobFile", given: argparse.Namespace) -> Follower:
@@ -47,6 +47,9 @@ class _Lineage:
             raise RequestError(
                 field="--lineage", message="must not be in the folder of --output", hint="name another file"
             )
+        if not events.is_replaceable(target):
+            rule = "is a file without lineage events, and is not replaced"
+            raise RequestError(field="--lineage", message=rule, hint="name another file")
         return events.Events(file, given, target)
 
 

@@ -3,8 +3,10 @@
 In: runs over the shop. Out: files of events. Not covered: services that receive events.
 """
 
+import datetime
 import json
 import pathlib
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +14,9 @@ import jsonschema
 import pyarrow.parquet
 import pytest
 
+from dp_pipelines.disk_errors import DiskError
 from dp_pipelines.extensions.lineage import events
+from dp_pipelines.jobs.cli import run_commands
 from tests.helpers.public_schemas import public_schema
 from tests.helpers.source import ROOT
 from tests.jobs.conftest import Said, Shop, purchases, stage
@@ -132,3 +136,70 @@ def test_made_up_rows_have_no_lineage(daily: Shop, call: Call) -> None:
     refused = call("run", daily.job, "--param", "week=2025-01-06", *options)
     assert refused.code == 2
     assert "a report of made-up rows is none" in refused.err
+
+
+@pytest.mark.parametrize("name", ["job.yaml", "dp-ledger.sqlite", "data/part-0.parquet", "device"])
+def test_no_file_is_replaced_that_has_no_events(name: str, daily: Shop, call: Call) -> None:
+    (daily.folder / "device").symlink_to("/dev/null")
+    assert run(daily, call, "2025-01-06").code == 0
+    before = (daily.folder / name).read_bytes()
+    options = ("--run-id", "two", "--output", daily.folder / "two", "--lineage", daily.folder / name)
+    refused = call("run", daily.job, "--param", "week=2025-01-13", *options)
+    assert refused.code == 2
+    assert "is a file without lineage events, and is not replaced" in refused.err
+    assert (daily.folder / name).read_bytes() == before
+    assert not (daily.folder / "two").exists()
+
+
+def test_a_ledger_that_the_run_itself_makes_is_not_replaced(daily: Shop, call: Call) -> None:
+    folder = daily.folder / "elsewhere"
+    folder.mkdir()
+    (folder / "data").symlink_to(daily.folder / "data")
+    job, ledger, release = folder / "job.yaml", folder / "dp-ledger.sqlite", folder / "one"
+    job.write_text(daily.job.read_text())
+    names = ("--run-id", "one", "--output", release, "--lineage", ledger)
+    done = call("run", job, "--param", "week=2025-01-06", *names)
+    assert done.code == 1
+    assert f"the release is published in {release}" in done.err
+    assert call("ledger", "verify", job).code == 0
+
+
+def test_events_that_a_full_disk_refuses_do_not_deny_the_release(
+    daily: Shop, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: pathlib.Path, content: bytes) -> None:
+        raise DiskError(str(path.parent), "the disk is full")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(events, "write_whole", full)
+        failed = run(daily, call, "2025-01-06")
+    assert failed.code == 1
+    assert "--lineage: the disk is full; the release is published in" in failed.err
+    assert "nothing was published" not in failed.err
+    assert (daily.folder / "2025-01-06" / "manifest.json").exists()
+    assert run(daily, call, "2025-01-06").code == 0
+    assert events_of(daily.folder / "2025-01-06.jsonl")[1]["eventType"] == "COMPLETE"
+
+
+def test_events_do_not_tell_how_long_an_earlier_run_took_to_finish(
+    daily: Shop, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended = []
+
+    def slow(*arguments: object) -> None:
+        time.sleep(1.1)
+        ended.append(datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"))
+
+    monkeypatch.setattr(run_commands, "finish_earlier", slow)
+    assert run(daily, call, "2025-01-06").code == 0
+    assert events_of(daily.folder / "2025-01-06.jsonl")[0]["eventTime"] < ended[0]
+
+
+def test_another_job_without_a_run_id_is_another_run(shop: Shop, call: Call) -> None:
+    found = []
+    for number, epsilon in enumerate((1.0, 1.0, 2.0)):
+        shop.write(budget={"epsilon": epsilon, "delta": 1e-6}, stages={"weekly": stage()})
+        target = shop.folder / f"{number}.jsonl"
+        call("run", shop.job, "--output", shop.folder / f"out-{epsilon}", "--lineage", target)
+        found.append(events_of(target)[0]["run"]["runId"])
+    assert found[0] == found[1] != found[2]
