@@ -75,9 +75,7 @@ def describe_for_registry(given: argparse.Namespace) -> str:
     page_place.refuse_unfit(page)
     content = job_file.content_of(given.job)
     if job_kinds.of(content) is not None:
-        raise RequestError(
-            field="--format", message="registry is only for jobs over tables", hint="leave it out"
-        )
+        raise RequestError(field="--format", message="registry is only for jobs over tables", hint="leave it out")
     file = job_file.checked(content, pathlib.Path(given.job))
     shown = shown_plan.planned(file, given.param, guarantee.GROUPS)
     today = datetime.datetime.now(datetime.UTC).date()
