@@ -2,8 +2,8 @@
 
 In: Arrow columns of any type that a real Parquet file has. Out: plain columns, dense codes (equal codes if and only if equal
 keys) and keyed 64-bit hashes. Holds: identity is decided by whole keys, or by a 256-bit digest of a text of more than 64 bytes
-(`kernels.columns.long_text`), never by a 64-bit hash; -0.0 is 0.0, NaN is null, text that is not valid UTF-8 is null; integers of
-all widths hash by their value. Floats cannot partition (their equality is an accident of arithmetic) and may be units, where data
+(`kernels.columns.long_text`), never by a 64-bit hash; -0.0 is 0.0; NaN, text that is not valid UTF-8 and times that no Parquet file
+can hold are null; integers of all widths hash by their value. Floats cannot partition (their equality is an accident of arithmetic) and may be units, where data
 frames turn integers with nulls into floats. Not covered: Unicode normalisation (two spellings of a character are two keys).
 """
 
@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dp_pipelines.errors import RequestError
-from dp_pipelines.kernels.columns import gather, hashing, long_text
+from dp_pipelines.kernels.columns import gather, hashing, long_text, storable_times
 from dp_pipelines.kernels.columns.gather import one_array as one_array
 from dp_pipelines.kernels.columns.long_text import LONGEST_KEY, Texts
 
@@ -89,7 +89,7 @@ def plain(column: pa.Array | pa.ChunkedArray) -> pa.Array:
         return _valid_text(column) if pa.types.is_string(kind) else column
     if column.type != kind:
         column = column.cast(kind)
-    return _plain_floats(column) if pa.types.is_floating(kind) else column
+    return _plain_floats(column) if pa.types.is_floating(kind) else storable_times.storable(column)
 
 
 def _plain_floats(column: pa.Array) -> pa.Array:

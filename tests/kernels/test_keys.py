@@ -3,12 +3,14 @@
 import datetime
 import decimal
 import math
+import pathlib
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -325,6 +327,30 @@ def test_a_nan_unit_is_no_unit_and_minus_zero_is_zero() -> None:
     found = keys.dense([keys.plain(pa.array([0.0, -0.0, math.nan, None, -math.nan], pa.float32()))])
     assert found.codes.tolist() == [0, 0, 1, 1, 1]
     assert found.columns[0].to_pylist() == [0.0, None]
+
+
+@pytest.mark.parametrize(
+    ("kind", "numbers", "expected"),
+    [
+        (pa.timestamp("s"), [2**62, -(2**63), 2**53, -1, None], [None, None, 2**53, -1, None]),
+        (pa.timestamp("s", "UTC"), [2**63 // 1000 + 1, 2**63 // 1000], [None, 2**63 // 1000]),
+        (pa.date64(), [-1, 86_400_001, 0, None], [-86_400_000, 86_400_000, 0, None]),
+        (pa.date64(), [2**63 - 1, -(2**63), (2**31 - 1) * 86_400_000], [None, None, (2**31 - 1) * 86_400_000]),
+    ],
+    ids=str,
+)
+def test_a_time_that_no_file_can_hold_is_null_and_a_date_is_a_whole_day(
+    kind: pa.DataType, numbers: list[int | None], expected: list[int | None], tmp_path: pathlib.Path
+) -> None:
+    """So that the keys that are chosen can be published, each once."""
+    column = pa.array([7, *numbers], pa.int64()).view(kind)[1:]
+    for each in (column, column.dictionary_encode()):
+        found = keys.plain(each)
+        assert found.view(pa.int64()).to_pylist() == expected
+        partition = keys.encoded(each)
+        assert partition.dictionary.take(partition.indices).equals(found)
+        pa.parquet.write_table(pa.table({"key": found.unique()}), tmp_path / "keys.parquet")
+        assert pa.parquet.read_table(tmp_path / "keys.parquet").num_rows == len(set(expected))
 
 
 def test_chunks_with_more_values_than_their_indices_can_name_are_put_together() -> None:

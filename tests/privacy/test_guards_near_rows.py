@@ -53,7 +53,7 @@ WITHOUT_ROWS = {
 """Handlers of `Exception` alone, by module or module and function, and why no row is in memory there."""
 
 PASSED_ON = {
-    "dp_pipelines/ledger/journal.py:_write": "rolls back, and raises the error or one of the ledger",
+    "dp_pipelines/ledger/journal.py:write": "rolls back, and raises the error or one of the ledger",
     "jobs/runners/workers.py:_work": "hands every error to the thread that waits, which guards it",
     "jobs/cli/main.py:_ended": "is the last guard of a command, and ends it",
     "dp_pipelines/extensions/__init__.py:load": "imports a command of another distribution, before any row is read",

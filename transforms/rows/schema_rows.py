@@ -18,6 +18,7 @@ from apache_beam.utils.timestamp import Timestamp
 
 from dp_pipelines.errors import RequestError
 from dp_pipelines.kernels import keys
+from dp_pipelines.kernels.columns import column_casts, gather
 
 _TO_ARROW: dict[Any, pa.DataType] = {
     str: pa.string(),
@@ -180,16 +181,24 @@ def _texts(column: pa.ChunkedArray) -> list[str | None]:
     if not pa.types.is_timestamp(kind):
         return [None if cell is None else cell.isoformat() for cell in cells_of(column)]
     zone = "" if kind.tz is None else "Z"
-    return [None if at is None else at.to_utc_datetime().isoformat() + zone for at in cells_of(column)]
+    return [None if at is None else at.isoformat() + zone for at in map(_datetime, cells_of(column))]
+
+
+def _datetime(at: Timestamp | None) -> datetime.datetime | None:
+    """Return the time, or None if no calendar of Python has it."""
+    try:
+        return None if at is None else at.to_utc_datetime()
+    except OverflowError:
+        return None
 
 
 def cells_of(column: pa.ChunkedArray) -> list[Any]:
     """The values of a column, as rows have them."""
     kind = keys.plain_type(column.type)
     if pa.types.is_timestamp(kind):
-        # Arrow has no nanoseconds to give here without an error on some rows.
-        whole = column.cast(pa.timestamp("us", kind.tz), safe=False).cast(pa.int64()).to_pylist()
-        return [None if at is None else Timestamp(micros=at) for at in whole]
+        # Not the values of Arrow, which gives no nanoseconds here without an error on some rows.
+        micros = [column_casts.rounded_down(gather.plain(part), pa.timestamp("us", kind.tz)) for part in column.chunks]
+        return [Timestamp(micros=at.value) if at.is_valid else None for part in micros for at in part]
     try:
         return list(column.to_pylist())
     except (ValueError, OverflowError):  # a day that no calendar of Python has

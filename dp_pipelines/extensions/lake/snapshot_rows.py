@@ -263,9 +263,8 @@ def _as(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
     """
     if keys.plain_type(column.type) == kind:
         return column
-    if column_casts.loses_digits(column.type, kind):
-        return column.cast(kind, safe=False)
-    return pa.chunked_array([column_casts.fitting(gather.plain(chunk), kind) for chunk in column.chunks], kind)
+    convert = column_casts.rounded_down if pa.types.is_timestamp(kind) else column_casts.fitting
+    return pa.chunked_array([convert(gather.plain(chunk), kind) for chunk in column.chunks], kind)
 
 
 def _constant(text: str | None, kind: pa.DataType, rows: int) -> pa.Array:

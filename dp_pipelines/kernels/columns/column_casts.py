@@ -121,6 +121,18 @@ def loses_digits(kind: pa.DataType, other: pa.DataType) -> bool:
     return bool(times and _PER_SECOND[kind.unit] > _PER_SECOND[other.unit])
 
 
+def rounded_down(times: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Return timestamps in another unit: rounded down if it is coarser (Arrow rounds towards 1970), null if they do not fit.
+
+    >>> rounded_down(pa.array([-1, 1999], pa.timestamp("ns")), pa.timestamp("us", "UTC")).cast(pa.int64()).to_pylist()
+    [-1, 1]
+    """
+    if not loses_digits(times.type, kind):
+        return fitting(times, kind)
+    ratio = _PER_SECOND[times.type.unit] // _PER_SECOND[kind.unit]
+    return _array(_numpy(times.view(pa.int64())) // ratio, np.ones(len(times), np.bool_), times).view(kind)
+
+
 def fitting(values: pa.Array, kind: pa.DataType) -> pa.Array:
     """Return the values as another type, null if that type does not have them.
 

@@ -162,6 +162,16 @@ def test_a_listed_time_loses_the_digits_that_rows_lose(tmp_path: pathlib.Path) -
     assert [row["at"] for row in rows(look_at_iceberg(deleted, None), ["at"])] == [0, 2]
 
 
+def test_times_before_1970_lose_digits_downwards(tmp_path: pathlib.Path) -> None:
+    """The last nanosecond of a day belongs to that day, on either side of 1970."""
+    day = 86_400 * 10**9
+    table = with_finer_times(tmp_path / "t", [-day - 1, -day, -1, 0, day - 1])
+    values = pa.table({"t": pa.array([-day // 1000 - 1], pa.timestamp("us", "UTC"))})
+    deleted = icebergs.with_deletes(table, [icebergs.by_value(tmp_path, table, values)])
+    days = [row["t"].date().isoformat() for row in rows(look_at_iceberg(deleted, None), ["t"])]
+    assert days == ["1969-12-31", "1969-12-31", "1970-01-01", "1970-01-01"]
+
+
 def test_a_column_that_the_table_has_dropped_deletes_under_its_last_type(tmp_path: pathlib.Path) -> None:
     table = icebergs.created(tmp_path / "t", ROWS)
     made = icebergs.by_value(tmp_path, table, pa.table({"who": pa.array([3, 2**40], pa.int64())}))

@@ -20,6 +20,7 @@ from apache_beam.utils.timestamp import Timestamp
 
 from dp_pipelines import ContributionBounds, Count, Histogram, Plan, PublicPartitions, Query, RequestError
 from dp_pipelines.transforms import PrivateAggregate, PrivateCount, PublishRelease, ToRows
+from dp_pipelines.transforms.rows.schema_rows import ToSchemaRows
 
 BOUNDS = ContributionBounds(max_partitions_contributed=1, max_contributions_per_partition=1)
 TYPES = {"who": "int64", "region": "string", "day": "date", "at": "timestamptz"}
@@ -90,6 +91,32 @@ def test_times_are_those_of_beam_or_text() -> None:
         )
         texts = tables | ToRows(times_as_text=True) | "Texts" >> beam.Map(lambda row: (row.day, row.at))
         assert_that(texts, equal_to([("2026-01-05", "2026-01-05T00:00:00Z")]), label="texts")
+
+
+@pytest.mark.parametrize(
+    ("kind", "number", "micros", "text"),
+    [
+        (pa.timestamp("ns"), -1, -1, "1969-12-31T23:59:59.999999"),
+        (pa.timestamp("ns", "UTC"), 1999, 1, "1970-01-01T00:00:00.000001Z"),
+        (pa.timestamp("us"), 2**62, 2**62, None),
+        (pa.timestamp("s"), 2**40, 2**40 * 10**6, None),
+        (pa.timestamp("s"), 2**62, None, None),
+        (pa.timestamp("ms"), -(2**63), None, None),
+    ],
+    ids=str,
+)
+def test_a_time_of_any_unit_keeps_its_value_or_is_null(
+    kind: pa.DataType, number: int, micros: int | None, text: str | None
+) -> None:
+    """As a time of Beam and as text: rounded down, never wrapped around, never an error."""
+    table = pa.table({"at": pa.array([number, None], pa.int64()).view(kind)})
+    with beam.Pipeline(runner=FnApiRunner()) as pipeline:
+        tables = pipeline | beam.Create([table])
+        times = tables | "Times" >> ToSchemaRows(table.schema) | "Of times" >> beam.Map(lambda row: row.at)
+        found = times | beam.Map(lambda at: None if at is None else at.micros)
+        assert_that(found, equal_to([micros, None]), label="times")
+        rows = tables | "Texts" >> ToSchemaRows(table.schema, times_as_text=True)
+        assert_that(rows | "Of texts" >> beam.Map(lambda row: row.at), equal_to([text, None]), label="texts")
 
 
 def test_a_big_query_table_takes_a_release() -> None:
