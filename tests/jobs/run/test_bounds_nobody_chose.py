@@ -176,20 +176,21 @@ def test_a_plan_reads_no_row_and_says_shares_and_from_how_many_units_on_somethin
     assert call("plan", path, "--json").out == first.out
     stages = {described["name"]: described for described in json.loads(first.out)["stages"]}
     assert list(stages) == ["weekly.partitions", "weekly", "weekly.kept"]
-    assert [round(each["share"], 4) for each in stages.values()] == [0.0582, 0.9118, 0.03]
-    assert stages["weekly"]["row_candidates"] == stages["weekly"]["partition_candidates"] == [1, 2, 4, 8, 16, 32, 64]
+    assert [round(each["share"], 4) for each in stages.values()] == [0.0552, 0.8648, 0.08]
+    assert stages["weekly"]["partition_candidates"] == [1, 2, 4, 8, 16, 32, 64]
+    assert stages["weekly"]["row_candidates"] == [1, 2, 4, 8, 16, 32, 64, 128, 256, 512]
     assert 20 < stages["weekly.partitions"]["units_by_size"]["units_seen_from"] < 1000
     grows = stages["weekly"]["metrics"]["orders"]["grows_with"]
     assert grows == "sqrt(max_partitions_contributed) * max_contributions_per_partition"
     assert stages["weekly"]["metrics"]["buyers"]["grows_with"] == "sqrt(max_partitions_contributed)"
     text = call("plan", path).out
-    assert "rows per customer and partition: at most 1, 2, 4, 8, 16, 32, 64; each run chooses one" in text
+    assert "rows per customer and partition: at most 1, 2, 4, 8, 16, 32, 64, 128, 256, 512; each run chooses one" in text
     assert "on stand out of the noise" in text
     stddev = stages["weekly"]["metrics"]["orders"]["stddev_multiple"]
     usual, least = re.findall(
-        r"orders: ± ([\d,.]+) if the run chooses 8 partitions and 8 rows in each, ± ([\d,.]+) with 1 and 1\n", text
+        r"orders: ± ([\d,.]+) if the run chooses 8 partitions and 32 rows in each, ± ([\d,.]+) with 1 and 1\n", text
     )[0]
-    for said, times in ((usual, 8**1.5), (least, 1)):
+    for said, times in ((usual, 8**0.5 * 32), (least, 1)):
         assert float(said.replace(",", "")) == pytest.approx(1.96 * stddev * times, rel=0.05)
     assert "times the" not in text
     assert "left out" not in text
