@@ -17,7 +17,7 @@ from rich.markup import escape
 
 from dp_pipelines import checks
 from dp_pipelines.errors import RequestError
-from dp_pipelines.jobs.cli import account_commands, shown_ledger
+from dp_pipelines.jobs.cli import account_commands, page_place, shown_ledger
 from dp_pipelines.jobs.cli.account_commands import AccountCommands, NewAccount
 from dp_pipelines.jobs.cli.shown_ledger import shown
 from dp_pipelines.jobs.run import ledgered_run, witnesses
@@ -425,6 +425,7 @@ def _export(given: argparse.Namespace) -> None:
     if given.output is None:
         sys.stdout.write(text)
     else:
+        page_place.refuse_other(pathlib.Path(given.output), text.encode())
         write_whole(pathlib.Path(given.output), text.encode())
 
 

@@ -14,6 +14,9 @@ from dp_pipelines.report.key_text import visible
 HTML = b"<!DOCTYPE html>"
 """How each of our pages begins."""
 
+BEGINNING = 12
+"""By so many bytes kinds of files are told apart: as many as the name of the first key, column or element needs."""
+
 MARK = re.compile(rb"\n<!-- written by dp-pipelines ([0-9a-f]{64}) -->\n\Z")
 """The last line of Markdown: a digest of all before it, by which a page that somebody has changed is told from another."""
 
@@ -43,6 +46,26 @@ def refuse_unfit(target: pathlib.Path) -> None:
     elif not _unchanged(target.read_bytes()):
         message = "is Markdown in which somebody has written, and is not replaced"
         raise RequestError(field=field, message=message, hint="name another file")
+
+
+def refuse_other(target: pathlib.Path, content: bytes) -> None:
+    """Refuse a place where no file of data may be written.
+
+    Args:
+        target: of the file.
+        content: what is to be written; a file that begins alike was written by the same command.
+
+    Raises:
+        RequestError: it is inside a release, or a file of another kind.
+    """
+    field = f"--output {visible(str(target))!r}"
+    refuse_in_release(target, field)
+    if not target.is_file() or target.stat().st_size == 0:
+        return
+    with target.open("rb") as file:
+        if file.read(BEGINNING) != content[:BEGINNING]:
+            message = "is a file of another kind, and is not replaced"
+            raise RequestError(field=field, message=message, hint="name a file elsewhere")
 
 
 def refuse_in_release(target: pathlib.Path, field: str) -> None:

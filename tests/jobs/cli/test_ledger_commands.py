@@ -427,6 +427,20 @@ def test_no_name_becomes_a_formula_in_a_spreadsheet(tmp_path: Path, call: Call, 
     assert not [cell for cell in cells if cell.startswith(("=", "+", "-", "@", "\t", "\r"))]
 
 
+@pytest.mark.parametrize("form", ["json", "csv", "html"])
+def test_an_export_replaces_an_earlier_one_and_no_file_of_another_kind(fresh: Shop, call: Call, form: str) -> None:
+    call("ledger", "init", fresh.job)
+    ledger, out = fresh.folder / DEFAULT_NAME, fresh.folder / "export"
+    for target in (ledger, fresh.job):
+        before = Path(target).read_bytes()
+        said = call("ledger", "export", fresh.job, "--format", form, "--output", target)
+        assert said.code == 2
+        assert "is a file of another kind, and is not replaced" in said.err
+        assert Path(target).read_bytes() == before
+    for _ in range(2):
+        assert call("ledger", "export", fresh.job, "--format", form, "--output", out).code == 0
+
+
 def test_an_export_that_cannot_be_written_is_an_error(fresh: Shop, call: Call) -> None:
     call("ledger", "init", fresh.job)
     said = call("ledger", "export", fresh.job, "--output", fresh.folder / "none" / "x.json")

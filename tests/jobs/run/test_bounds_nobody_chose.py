@@ -184,7 +184,9 @@ def test_a_plan_reads_no_row_and_says_shares_and_from_how_many_units_on_somethin
     assert grows == "sqrt(max_partitions_contributed) * max_contributions_per_partition"
     assert stages["weekly"]["metrics"]["buyers"]["grows_with"] == "sqrt(max_partitions_contributed)"
     text = call("plan", path).out
-    assert "rows per customer and partition: at most 1, 2, 4, 8, 16, 32, 64, 128, 256, 512; each run chooses one" in text
+    assert (
+        "rows per customer and partition: at most 1, 2, 4, 8, 16, 32, 64, 128, 256, 512; each run chooses one" in text
+    )
     assert "on stand out of the noise" in text
     stddev = stages["weekly"]["metrics"]["orders"]["stddev_multiple"]
     usual, least = re.findall(
