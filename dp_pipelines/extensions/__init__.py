@@ -47,9 +47,6 @@ BUILT_IN = {
 
 Found = TypeVar("Found")
 
-STANDARD = f"python{sys.version_info.major}{sys.version_info.minor}.zip"
-"""The archive on each import path in which only the standard library may be."""
-
 UPDATE = "update or uninstall its distribution"
 
 GROUP = "dp_pipelines.extensions"
@@ -248,7 +245,7 @@ def _is_listed() -> bool:
     parses all of them. It reads archives too: where there are some, or a file cannot be read, the answer is True.
     """
     folders = [pathlib.Path(place or ".") for place in sys.path]
-    if any(folder.is_file() and folder.name != STANDARD for folder in folders):
+    if any(folder.is_file() for folder in folders):
         return True
     try:
         return any(

@@ -69,7 +69,7 @@ class KeptShare:
     Args:
         share: as measured, at most 1.
         stddev: of its noise; 0 where the limits cannot cut anything off.
-        hides: up to so many units with unusually much the noise would hide; 0 where they would not matter.
+        hides: up to so many units that have far more than most the noise would hide; 0 where they do not matter.
 
     >>> KeptShare(share=0.98, stddev=0.02).counted, KeptShare(share=0.9, stddev=0.02).counted
     (1.0, 0.9)

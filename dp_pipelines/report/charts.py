@@ -183,10 +183,13 @@ def time_series(
     for points, missing, notes, shown in lines:
         marks.append(joined_points(points, missing, kind=shown))
         marks.append(Dots(points=points, size=size, notes=notes, kind=shown))
-    return Chart(
-        title=title, height=WHOLE_HEIGHT if whole else PANEL_HEIGHT, across=time.below(whole=whole),
-        up=ValueAxis(bounds=bounds, words=style.measure, form=style.form), marks=marks,
-    )  # fmt: skip
+    return _over_time(marks, title, time, bounds, style, whole)
+
+
+def _over_time(marks: list[Mark], title: str, time: TimeAxis, bounds: Point, style: NumberStyle, whole: bool) -> Chart:
+    """Return a chart over time, alone or as one of several panels."""
+    height, up = WHOLE_HEIGHT if whole else PANEL_HEIGHT, ValueAxis(bounds=bounds, words=style.measure, form=style.form)
+    return Chart(title=title, height=height, across=time.below(whole=whole), up=up, marks=marks)
 
 
 def bar_chart(
@@ -369,10 +372,7 @@ def quantile_series(
         if middle:
             marks.append(joined_points(points, gaps(days[at], time)))
         marks.append(Dots(points=points, size=(4.2 if few else 2.4) if middle else (2.4 if few else 1.6)))
-    return Chart(
-        title=title, height=WHOLE_HEIGHT if whole else PANEL_HEIGHT, across=time.below(whole=whole),
-        up=ValueAxis(bounds=bounds, words=style.measure, form=style.form), marks=marks,
-    )  # fmt: skip
+    return _over_time(marks, title, time, bounds, style, whole)
 
 
 def quantile_ranges(

@@ -47,7 +47,7 @@ def lines(kept: object, unit: str) -> list[str]:
     said = [
         _sentence("about", mapping(kept.get("whole")), f"of {many} fall wholly within the limits")
         + "; "
-        + _sentence(about, rows, f"of {_whose(rows, many, row)} are counted{hidden_units(rows.get('hides'), many)}")
+        + _sentence(about, rows, f"of {_whose(rows, many, row)} are counted{hidden_units(rows.get('hides'), unit)}")
     ]
     for entry in mappings(kept.get("values")):
         said.append(_of_values(entry, f"counted {row} of each {one}"))
@@ -100,24 +100,29 @@ def _whose(rows: Mapping[str, Any], many: str, row: str) -> str:
     return f"the {row}s of {many} with fewer than {end:,} {row}s"
 
 
-def hidden_units(hides: object, many: str) -> str:
-    """Return how many units with unusually much the noise would hide, as a remark; empty where they would not matter.
+def hidden_units(hides: object, unit: str, such: str = "") -> str:
+    """Return a remark on how many units that have far more rows than most the noise would hide; empty where they do not matter.
 
     Args:
         hides: what the manifest says, as `release.kept_shares` wrote it.
-        many: the privacy units in words.
+        unit: the privacy unit in words.
+        such: "such" where the sentence has said already which units are meant.
 
-    >>> hidden_units(60, "customers"), hidden_units(0, "customers"), hidden_units(None, "customers")
+    >>> hidden_units(60, "customer"), hidden_units(0, "customer"), hidden_units(None, "customer")
     (' (the noise would hide up to 60 customers with far more than most)', '', '')
+    >>> hidden_units(1, "customer", "such")
+    ' (the noise would hide up to 1 such customer)'
     """
-    count = hidden_count(hides)
-    return f" (the noise would hide up to {count:,} {many} with far more than most)" if count else ""
+    count = _hidden_count(hides)
+    noun = unit_name(unit) if count == 1 else plural(unit)
+    named = f"{such} {noun}" if such else f"{noun} with far more than most"
+    return f" (the noise would hide up to {count:,} {named})" if count else ""
 
 
-def hidden_count(hides: object) -> int:
+def _hidden_count(hides: object) -> int:
     """Return a number of units that a manifest states, or 0 where it states none.
 
-    >>> hidden_count(60), hidden_count(-1), hidden_count(True), hidden_count("60")
+    >>> _hidden_count(60), _hidden_count(-1), _hidden_count(True), _hidden_count("60")
     (60, 0, 0, 0)
     """
     return hides if isinstance(hides, int) and not isinstance(hides, bool) and 0 < hides < 10**15 else 0

@@ -11,12 +11,11 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
-from dp_pipelines.report.kept_text import hidden_count, percent
+from dp_pipelines.report.kept_text import hidden_units, percent
 from dp_pipelines.report.key_text import visible
 from dp_pipelines.report.numbers import MOST_DECIMALS, MOST_DIGITS, written_out
 from dp_pipelines.report.pages import mapping
 from dp_pipelines.report.words.number_format import DOWN, NEAREST, UP, NumberFormat
-from dp_pipelines.report.words.unit_name import plural
 
 HEADING = "likely"
 """The heading of a column of ranges."""
@@ -125,7 +124,7 @@ def assumption(unit: str, below: str, *, hides: object = 0, total: bool = False)
     Args:
         unit: the privacy unit in words.
         below: how much a unit has less than; empty where that does not matter.
-        hides: how many units with unusually much the noise would hide; 0 where they would not matter.
+        hides: up to how many units that have far more than most the noise would hide; 0 where they do not matter.
         total: whether the numbers are those of a total.
 
     >>> assumption("customer", "512 rows"), assumption("customer", "", total=True)
@@ -134,8 +133,8 @@ def assumption(unit: str, below: str, *, hides: object = 0, total: bool = False)
     'if no customer has 512 rows or more, or far more than most (the noise would hide up to 60 such customers)'
     """
     seen = f"no {unit} has {below} or more" if below else ""
-    if seen and (count := hidden_count(hides)):
-        seen += f", or far more than most (the noise would hide up to {count:,} such {plural(unit)})"
+    if seen and (remark := hidden_units(hides, unit, "such")):
+        seen += f", or far more than most{remark}"
     groups = "" if total else "no group loses more than twice the average share"
     both = " and ".join(part for part in (groups, seen) if part)
     return f"if {both}" if both else "whatever the rows are"

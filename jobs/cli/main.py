@@ -61,7 +61,7 @@ exit codes: 0 done; 1 failed, nothing was published, or only what the message sa
 """
 
 
-OPTIONS = {
+PARSERS = {
     "plan": "plan_arguments",
     "run": "run_arguments",
     "init": "init_arguments",
@@ -112,7 +112,7 @@ def parser(
         )
         return made
 
-    for module in dict.fromkeys(OPTIONS.values()) if only is None else [OPTIONS[only]]:
+    for module in dict.fromkeys(PARSERS.values()) if only is None else [PARSERS[only]]:
         more = {"options": options} if module in WITH_OPTIONS else {}
         importlib.import_module(f"dp_pipelines.jobs.cli.arguments.{module}").add(command, **more)
     for extension in added.values():

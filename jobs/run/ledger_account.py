@@ -131,9 +131,7 @@ class Book:
 
     def __exit__(self, *failure: object) -> None:
         if self._ledger is not None:
-            if self._ledger.anchor_trouble:
-                self._tell(f"{self._ledger.anchor_trouble}; an old copy of the ledger would not be noticed")
-            self._ledger.close()
+            close(self._ledger, self._tell)
 
     def frozen(self) -> Mapping[str, Any] | None:
         """What the ledger has kept of this run's plan, or None."""
@@ -455,3 +453,15 @@ def _refuse_other_windows(account: Account, request: Request) -> None:
             )
     except RequestError as error:
         raise request.file.error((), error) from None
+
+
+def close(ledger: Ledger, tell: Callable[[str], None]) -> None:
+    """Close a ledger, and tell if its anchor could not be written.
+
+    Args:
+        ledger: an open one.
+        tell: takes the sentence.
+    """
+    if ledger.anchor_trouble:
+        tell(f"{ledger.anchor_trouble}; an old copy of the ledger would not be noticed")
+    ledger.close()

@@ -15,6 +15,7 @@ from dp_pipelines.extensions.local_dp import answers_export, answers_ledger
 from dp_pipelines.extensions.local_dp.answers import AnswerLimits, Asking, answers_by_question
 from dp_pipelines.extensions.local_dp.answers_ledger import account_of, refuse_kind
 from dp_pipelines.extensions.local_dp.collected_request import CollectedRequest
+from dp_pipelines.jobs.run import ledger_account
 from dp_pipelines.ledger import default_places, sources, units
 from dp_pipelines.ledger.entries import Cost
 from dp_pipelines.ledger.ledger import Ledger
@@ -53,9 +54,7 @@ class AnswersBook:
 
     def __exit__(self, *failure: object) -> None:
         if self._ledger is not None:
-            if self._ledger.anchor_trouble:
-                self._tell(f"{self._ledger.anchor_trouble}; an old copy of the ledger would not be noticed")
-            self._ledger.close()
+            ledger_account.close(self._ledger, self._tell)
 
     def run_id(self, standing: Mapping[str, Any] | None) -> str:
         """The id of a run that was given none: the same command goes on where it stopped, and estimates anew where it was done.
